@@ -83,7 +83,7 @@ def test_the_model_that_is_zero_has_the_risks_of_the_offset(loss):
     alone = loss.value(offset.copy(), loss.encode(y))
     expected = [alone[groups == i].mean() for i in range(3)]
     problem = problem_of(loss)
-    assert problem.risks_at_zero() == pytest.approx(expected)
+    assert problem.risks_of_constant() == pytest.approx(expected)
     assert Oracle(problem).risks(np.zeros(problem.shape)) == pytest.approx(expected)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from scipy.special import xlogy
 
 from groupdro.problem import Box, Cap, ElasticNetDomain, Floor, L2Domain, Problem
 
@@ -62,6 +63,17 @@ def _losses(problem: Problem, w: Any) -> Any:
         return cp.square(u - y) / 2
     if name == "huber":
         return cp.huber(u - y, problem.loss.delta) / 2
+    if name == "poisson":
+        return cp.exp(u) - cp.multiply(y, u) + xlogy(y, y) - y
+    if name == "gamma":
+        return cp.multiply(y, cp.exp(-u)) + u - np.log(y) - 1
+    if name == "tweedie":
+        p = problem.loss.power
+        both = cp.exp((2 - p) * u) / (2 - p) + cp.multiply(y, cp.exp((1 - p) * u)) / (p - 1)
+        return both - y ** (2 - p) / ((2 - p) * (p - 1))
+    if name == "quantile":
+        level = problem.loss.level
+        return cp.maximum((1 - level) * (u - y), level * (y - u))
     return cp.square(cp.pos(1 - cp.multiply(y, u))) / 2
 
 

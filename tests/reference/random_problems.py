@@ -3,6 +3,7 @@
     python -m tests.reference.random_problems 1000
     python -m tests.reference.random_problems 1000 --offsets
     python -m tests.reference.random_problems 500 --elastic
+    python -m tests.reference.random_problems 500 --means
 
 prints how many were tried, by loss, domain and objective, and every bound that was wrong.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,6 +26,7 @@ from groupdro.problem import GroupMinima, Problem
 from tests.reference.convex import group_minima, worst_value
 
 LOSSES = ("logistic", "softmax", "squared", "huber", "squared_hinge")
+OF_MEANS = ("poisson", "gamma", "tweedie", "quantile")
 DOMAINS = ("ball", "penalty", "both", "simplex")
 TOLERANCE = 1e-7
 
@@ -51,10 +54,12 @@ def elastic_net(rng: np.random.Generator, d: int) -> gd.domains.ElasticNetDomain
     return gd.domains.ElasticNetDomain(l1=l1 * (ratio != "l2"), l2=l2 * (ratio != "l1"), low=low, high=high)
 
 
-def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> tuple[Problem, str]:
+def make_problem(
+    seed: int, *, offsets: bool = False, elastic: bool = False, losses: tuple[str, ...] = LOSSES
+) -> tuple[Problem, str]:
     """Draw a problem; with `offsets`, the same one with scores to correct; with `elastic`, under an elastic net."""
     rng = np.random.default_rng([seed, 2403])
-    loss_name, domain_name = rng.choice(LOSSES), rng.choice(DOMAINS)
+    loss_name, domain_name = rng.choice(losses), rng.choice(DOMAINS)
     if loss_name == "softmax" and domain_name == "simplex":
         domain_name = "both"  # the simplex is for one output
     storage = rng.choice(["dense", "csr", "float32"])
@@ -78,6 +83,12 @@ def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> 
         classes = int(rng.integers(2, 4))
         y = rng.integers(0, classes, n)
         intercept = intercept and len(np.unique(y)) == y.max() + 1 and y.max() > 0
+    elif loss_name in ("poisson", "gamma", "tweedie"):
+        mean = 10.0 ** rng.uniform(-0.5, 2) * np.exp(signal / (np.abs(signal).max() or 1.0))
+        y = {"poisson": rng.poisson(mean), "gamma": rng.gamma(2.0, mean) + 1e-3, "tweedie": 1.0 * rng.poisson(mean)}[
+            str(loss_name)
+        ] * (rng.exponential(size=n) if loss_name == "tweedie" else 1.0)
+        intercept = intercept and (y > 0).any()
     else:
         y = signal + rng.standard_t(3, n) * 10.0 ** rng.uniform(-1, 0.5)
     loss = {
@@ -86,6 +97,10 @@ def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> 
         "squared": gd.losses.Squared(),
         "huber": gd.losses.Huber(float(rng.uniform(0.3, 2))),
         "squared_hinge": gd.losses.SquaredHinge(),
+        "poisson": gd.losses.Poisson(),
+        "gamma": gd.losses.Gamma(),
+        "tweedie": gd.losses.Tweedie(float(rng.uniform(1.1, 1.9))) if loss_name == "tweedie" else None,
+        "quantile": gd.losses.Quantile(float(rng.uniform(0.05, 0.95))) if loss_name == "quantile" else None,
     }[str(loss_name)]
     radius, penalty = float(10.0 ** rng.uniform(-1, 0.7)), float(10.0 ** rng.uniform(-2.5, 0))
     domain = {
@@ -121,9 +136,9 @@ def make_problem(seed: int, *, offsets: bool = False, elastic: bool = False) -> 
     return problem, f"{loss_name} {domain_name} {objective}"
 
 
-def judge(seed: int, *, offsets: bool = False, elastic: bool = False) -> Verdict:
+def judge(seed: int, *, offsets: bool = False, elastic: bool = False, losses: tuple[str, ...] = LOSSES) -> Verdict:
     """Hold every kind of bound of one problem against the reference."""
-    problem, kind = make_problem(seed, offsets=offsets, elastic=elastic)
+    problem, kind = make_problem(seed, offsets=offsets, elastic=elastic, losses=losses)
     rng = np.random.default_rng([seed, 1])
     regret = kind.endswith("MERO")
     minima, accurate = group_minima(problem) if regret else (None, True)
@@ -145,14 +160,15 @@ def judge(seed: int, *, offsets: bool = False, elastic: bool = False) -> Verdict
             violations.append(f"seed {seed} {kind}: {name} gives [{lower!r}, {upper!r}], optimum {optimum!r}")
 
     # 1. A solver's certificate, of a run too short to have converged.
-    solver = gd.solvers.ALEGTheory(guarantee=not problem.fit_intercept)
-    if regret:
-        solver = gd.solvers.ALEM(solver, solver, stage_one_passes=7)
-    passes = 50 if regret else 12
-    result = gd.solve(problem, solver, max_passes=passes, tol=0.0, seed=seed)
-    check("solver", result.lower_bound, result.upper_bound)
-    if result.average is not None:
-        check("average", result.average.lower, result.average.upper)
+    if np.isfinite(problem.loss.smoothness):
+        solver = gd.solvers.ALEGTheory(guarantee=not problem.fit_intercept)
+        if regret:
+            solver = gd.solvers.ALEM(solver, solver, stage_one_passes=7)
+        passes = 50 if regret else 12
+        result = gd.solve(problem, solver, max_passes=passes, tol=0.0, seed=seed)
+        check("solver", result.lower_bound, result.upper_bound)
+        if result.average is not None:
+            check("average", result.average.lower, result.average.upper)
     default = gd.solve(problem, "alem" if regret else "auto", tol=1e-5, max_passes=300, seed=seed)
     check(f"default ({default.solver})", default.lower_bound, default.upper_bound)
     measured = gd.solve(problem, "aleg", tol=1e-3, max_passes=40, seed=seed)
@@ -213,14 +229,14 @@ def _feasible(problem: Problem, w: np.ndarray) -> np.ndarray:
     return w
 
 
-def judge_all(seeds: range, workers: int = 2, *, offsets: bool = False, elastic: bool = False) -> Iterator[Verdict]:
+def judge_all(seeds: range, workers: int = 2, **kind: Any) -> Iterator[Verdict]:
     with ProcessPoolExecutor(workers) as pool:
-        yield from pool.map(partial(judge, offsets=offsets, elastic=elastic), seeds, chunksize=5)
+        yield from pool.map(partial(judge, **kind), seeds, chunksize=5)
 
 
-def main(count: int, *, offsets: bool = False, elastic: bool = False) -> int:
+def main(count: int, **kind: Any) -> int:
     kinds, wrong, left_out, gaps = Counter(), [], 0, []
-    for verdict in judge_all(range(count), offsets=offsets, elastic=elastic):
+    for verdict in judge_all(range(count), **kind):
         kinds[verdict.kind] += 1
         wrong += verdict.violations
         left_out += not verdict.accurate
@@ -237,4 +253,5 @@ def main(count: int, *, offsets: bool = False, elastic: bool = False) -> int:
 if __name__ == "__main__":
     given = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
     flags = {name: f"--{name}" in sys.argv for name in ("offsets", "elastic")}
-    sys.exit(main(int(given[0]) if given else 150, **flags))
+    losses = OF_MEANS if "--means" in sys.argv else LOSSES
+    sys.exit(main(int(given[0]) if given else 150, losses=losses, **flags))

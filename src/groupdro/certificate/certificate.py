@@ -19,7 +19,16 @@ from groupdro.problem.output_ball import OutputBall
 from groupdro.utils.arguments import check_kind
 from groupdro.utils.types import Floats
 
-__all__ = ["LEAST_GAP", "Certificate", "Cut", "CutAggregate", "balance", "is_inside", "linearise"]
+__all__ = [
+    "LEAST_GAP",
+    "Certificate",
+    "Cut",
+    "CutAggregate",
+    "balance",
+    "cut_of_duals",
+    "is_inside",
+    "linearise",
+]
 
 
 LEAST_GAP = 1e-12  # relative to the upper bound, whose rounding it covers
@@ -109,7 +118,12 @@ def balance(oracle: Oracle, at: Evaluation) -> Cut | None:
         dual = dual_value(problem, duals, row_weights)
         if np.isfinite(dual.conjugates):
             return _balanced_cut(problem, at, dual, gradient, mass)
-    duals = balanced_slopes(problem, at, row_weights)
+    return cut_of_duals(oracle, at, balanced_slopes(problem, at, row_weights), row_weights)
+
+
+def cut_of_duals(oracle: Oracle, at: Evaluation, duals: Floats, row_weights: Floats) -> Cut | None:
+    """Return the minorant of duals, whose weighted sum is zero if there is a free intercept, in one pass."""
+    problem = oracle.problem
     dual = dual_value(problem, duals, row_weights)
     if not np.isfinite(dual.conjugates):
         return None
@@ -119,7 +133,7 @@ def balance(oracle: Oracle, at: Evaluation) -> Cut | None:
 
 def _balanced_cut(problem: Problem, at: Evaluation, dual: DualValue, gradient: Floats, mass: float) -> Cut:
     # The duals' sum is zero up to the rounding of a pairwise sum; the remainder is multiplied by the intercept.
-    left = dual.duals * float(np.abs(problem.intercept(at.w)).max())
+    left = dual.duals * float(np.abs(problem.intercept(at.w)).max(initial=0.0))
     slack = rounding_slack(0.0, 0.0, dual.sizes + left)
     return Cut(constant=-dual.conjugates - slack, gradient=gradient, q=at.q, error=gradient_error(problem, mass))
 

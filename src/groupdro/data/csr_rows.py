@@ -23,7 +23,7 @@ from groupdro.kernels.csr import (
 )
 from groupdro.kernels.sketch import add_csr_sketches
 from groupdro.utils.threads import map_threads
-from groupdro.utils.types import Array, Floats, Indices
+from groupdro.utils.types import Array, Floats, Indices, KernelLoss
 
 __all__ = ["CsrRows", "csr_of"]
 
@@ -217,7 +217,7 @@ class CsrRows(Rows):
             indices = tuple(np.asarray(index, dtype=np.int32) for index in indices)
         return tuple(map(as_writable, (self.X.data[:1].copy() if self._repeats else self.X.data, *indices)))
 
-    def flat(self, y: Array, offset: Floats, loss: tuple[int, float], *, intercept: bool) -> CsrData:
+    def flat(self, y: Array, offset: Floats, loss: KernelLoss, *, intercept: bool) -> CsrData:
         """Return the arrays with labels, offsets and loss."""
         data, indices, indptr = self._memory
         return CsrData(data, indices, indptr, y, offset, *loss, intercept)

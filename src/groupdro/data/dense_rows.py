@@ -15,7 +15,7 @@ from groupdro.data.single_blocks import STRETCH, SingleBlock, SingleBuffers
 from groupdro.kernels.arguments import DenseData
 from groupdro.kernels.dense import dense_difference, dense_pass
 from groupdro.utils.threads import map_threads, n_threads
-from groupdro.utils.types import Array, Floats, Indices
+from groupdro.utils.types import Array, Floats, Indices, KernelLoss
 
 __all__ = ["DenseRows", "MappedRows", "dense_rows"]
 
@@ -202,7 +202,7 @@ class DenseRows(Rows):
     def _memory(self) -> Array:
         return as_writable(self.X)
 
-    def flat(self, y: Array, offset: Floats, loss: tuple[int, float], *, intercept: bool) -> DenseData | None:
+    def flat(self, y: Array, offset: Floats, loss: KernelLoss, *, intercept: bool) -> DenseData | None:
         """Return the array with labels, offsets and loss."""
         return DenseData(self._memory, y, offset, *loss, intercept) if self._readable else None
 

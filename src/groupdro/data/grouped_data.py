@@ -14,7 +14,7 @@ from groupdro.data.rows import Rows
 from groupdro.data.sampling import Draw
 from groupdro.data.shares import Shares, relative_weights
 from groupdro.kernels.groups import group_means, spread_to_rows
-from groupdro.utils.types import Array, Floats, Indices, Mask
+from groupdro.utils.types import Array, Floats, Indices, KernelLoss, Mask
 from groupdro.utils.vectors import read_finite, read_offset
 
 __all__ = ["GroupedData"]
@@ -312,11 +312,11 @@ class GroupedData:
         """Weight of each member in its group."""
         return self.weights if self.weights.size else np.repeat(1.0 / np.maximum(self.group_sizes, 1), self.group_sizes)
 
-    def flat(self, loss: tuple[int, float] | None, *, intercept: bool) -> Any:
+    def flat(self, loss: KernelLoss | None, *, intercept: bool) -> Any:
         """Return rows, labels and loss in the form kernels take; None if kernels cannot have all rows at once."""
         return self.flat_here(loss, intercept=intercept)
 
-    def flat_here(self, loss: tuple[int, float] | None, *, intercept: bool) -> Any:
+    def flat_here(self, loss: KernelLoss | None, *, intercept: bool) -> Any:
         """Return the same for the locally stored rows."""
         return None if loss is None else self.rows.flat(self.y, self.row_offsets, loss, intercept=intercept)
 

@@ -9,7 +9,7 @@ import numpy as np
 from groupdro.data.shares import Shares
 from groupdro.data.single_blocks import SingleBlock
 from groupdro.data.sketch import Sketch
-from groupdro.utils.types import Array, Floats, Indices
+from groupdro.utils.types import Array, Floats, Indices, KernelLoss
 
 __all__ = ["Rows", "T", "as_writable", "piece_rows"]
 
@@ -142,7 +142,7 @@ class Rows(ABC):
 
     # ------------------------------------------------------------------ compiled code
 
-    def flat(self, y: Array, offset: Floats, loss: tuple[int, float], *, intercept: bool) -> Any:
+    def flat(self, y: Array, offset: Floats, loss: KernelLoss, *, intercept: bool) -> Any:
         """Return rows, labels, offsets and loss in the form kernels take; None if no kernel can read the rows."""
         del y, offset, loss, intercept
 

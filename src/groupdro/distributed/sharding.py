@@ -15,7 +15,7 @@ from groupdro.data.communicator import Communicator, SerialCommunicator
 from groupdro.data.cuts import cuts_between, row_cuts
 from groupdro.distributed.cost import rows_per_step
 from groupdro.utils.arguments import check_kind
-from groupdro.utils.types import Array, Floats, Indices, Mask
+from groupdro.utils.types import Array, Floats, Indices, KernelLoss, Mask
 
 __all__ = ["ShardedData", "shard"]
 
@@ -109,7 +109,7 @@ class ShardedData(GroupedData):
         self.add_up(all_rows, all_weights)
         return all_rows.astype(values.dtype), all_weights
 
-    def flat(self, loss: tuple[int, float] | None, *, intercept: bool) -> None:
+    def flat(self, loss: KernelLoss | None, *, intercept: bool) -> None:
         """Return None: kernels would need the rows of all workers."""
 
     def rows_worth_sharing(self, n_numbers: int, n_outputs: int) -> int:

@@ -18,7 +18,7 @@ __all__ = [
 
 
 class DenseData(NamedTuple):
-    """Rows (n, d), labels, the loss's code and parameter, and whether the last entry of w is an intercept.
+    """Rows (n, d), labels, the loss's code and parameters, and whether the last entry of w is an intercept.
 
     offset, of shape (n,) or (0,), is added to the rows' outputs; empty if there is none.
     """
@@ -27,7 +27,7 @@ class DenseData(NamedTuple):
     y: Any
     offset: Any
     code: int
-    parameter: float
+    parameter: tuple[float, float]
     intercept: bool
 
 
@@ -40,7 +40,7 @@ class CsrData(NamedTuple):
     y: Any
     offset: Any
     code: int
-    parameter: float
+    parameter: tuple[float, float]
     intercept: bool
 
 

@@ -1,6 +1,9 @@
 """Losses of one output u with label y: value, derivative in u, and convex conjugate.
 
-Every function takes the loss as an integer code and one shape parameter (Huber's threshold; unused elsewhere).
+Every function takes the loss as an integer code and two shape parameters: Huber's threshold, Tweedie's power, or the
+level and the smoothing width of a quantile; the others are unused.
+
+Losses with a log link are written in the distance of u from ln y, so that nothing cancels for large labels.
 """
 
 import math
@@ -8,13 +11,19 @@ import math
 from groupdro.kernels.compile import compiled
 
 __all__ = [
+    "GAMMA",
     "HUBER",
     "LOGISTIC",
     "N_LOSSES",
+    "POISSON",
+    "QUANTILE",
     "SQUARED",
     "SQUARED_HINGE",
+    "TWEEDIE",
     "conjugates",
+    "curvatures",
     "losses_and_slopes",
+    "outputs_of_duals",
     "values_only",
 ]
 
@@ -22,10 +31,77 @@ LOGISTIC = 0
 SQUARED = 1
 HUBER = 2
 SQUARED_HINGE = 3
-N_LOSSES = 4
+POISSON = 4
+GAMMA = 5
+TWEEDIE = 6
+QUANTILE = 7
+N_LOSSES = 8
 
 # Rounding may put averages of duals outside the conjugate's domain.
 _ROUNDING = 1e-15
+_ROOT_STEPS = 100
+
+
+@compiled
+def _exp_beyond_line(d):
+    """Return exp(d) - 1 - d, which is small near 0."""
+    if abs(d) < 1e-2:
+        return d * d * (0.5 + d * (1.0 / 6.0 + d * (1.0 / 24.0 + d * (1.0 / 120.0 + d / 720.0))))
+    return math.expm1(d) - d
+
+
+@compiled
+def _tweedie_slope(p, d):
+    """Return the slope of label 1 at output d."""
+    return math.exp((1.0 - p) * d) * math.expm1(d)
+
+
+@compiled
+def _tweedie_output(p, a, y):
+    """Return the output at which the slope is `a`, which is positive if y is 0."""
+    if y == 0.0:
+        return math.log(a) / (2.0 - p)
+    target = a / y ** (2.0 - p)
+    # The slope of label 1 is between its increasing exponential minus one, and one minus its decreasing exponential.
+    if target >= 0.0:
+        low, high = 0.0, math.log1p(target) / (2.0 - p)
+    else:
+        low, high = -math.log1p(-target) / (p - 1.0), 0.0
+    d = high if target >= 0.0 else low
+    for _ in range(_ROOT_STEPS):
+        excess = _tweedie_slope(p, d) - target
+        if excess > 0.0:
+            high = d
+        elif excess < 0.0:
+            low = d
+        else:
+            break
+        step = excess / ((2.0 - p) * math.exp((2.0 - p) * d) + (p - 1.0) * math.exp((1.0 - p) * d))
+        new = d - step if low < d - step < high else 0.5 * (low + high)
+        if abs(new - d) <= 1e-15 * abs(d):
+            break
+        d = new
+    return math.log(y) + d
+
+
+@compiled
+def _share(level, width, r):
+    """Return the distance of the slope at residual r from its smallest value, at least 0 and at most 1.
+
+    The slope a maximises a r + width B(a), where B is the barrier below.
+    """
+    root = math.sqrt((width - r) * (width - r) + 4.0 * r * width * level)
+    if width > r:
+        return 2.0 * width * level / (width - r + root)
+    return (r - width + root) / (2.0 * r)
+
+
+@compiled
+def _barrier(level, a):
+    """Return level ln((a + level) / level) + (1 - level) ln((1 - level - a) / (1 - level)), which is at most 0."""
+    if a <= -level or a >= 1.0 - level:
+        return -math.inf
+    return level * math.log1p(a / level) + (1.0 - level) * math.log1p(-a / (1.0 - level))
 
 
 @compiled
@@ -39,9 +115,26 @@ def value(code, parameter, u, y):
         return 0.5 * (u - y) * (u - y)
     if code == HUBER:
         r = abs(u - y)
-        if r <= parameter:
+        if r <= parameter[0]:
             return 0.5 * r * r
-        return parameter * (r - 0.5 * parameter)
+        return parameter[0] * (r - 0.5 * parameter[0])
+    if code == POISSON:
+        if y == 0.0:
+            return math.exp(u)
+        d = u - math.log(y)
+        return y * _exp_beyond_line(d)
+    if code == GAMMA:
+        return _exp_beyond_line(math.log(y) - u)
+    if code == TWEEDIE:
+        p = parameter[0]
+        if y == 0.0:
+            return math.exp((2.0 - p) * u) / (2.0 - p)
+        d = u - math.log(y)
+        rise, fall = _exp_beyond_line((2.0 - p) * d), _exp_beyond_line((1.0 - p) * d)
+        return y ** (2.0 - p) * (rise / (2.0 - p) + fall / (p - 1.0))
+    if code == QUANTILE:
+        a = slope(code, parameter, u, y)
+        return a * (u - y) + (parameter[1] * _barrier(parameter[0], a) if parameter[1] > 0.0 else 0.0)
     t = max(1.0 - y * u, 0.0)
     return 0.5 * t * t
 
@@ -58,7 +151,22 @@ def slope(code, parameter, u, y):
     if code == SQUARED:
         return u - y
     if code == HUBER:
-        return min(max(u - y, -parameter), parameter)
+        return min(max(u - y, -parameter[0]), parameter[0])
+    if code == POISSON:
+        return y * math.expm1(u - math.log(y)) if y > 0.0 else math.exp(u)
+    if code == GAMMA:
+        return -math.expm1(math.log(y) - u)
+    if code == TWEEDIE:
+        p = parameter[0]
+        if y == 0.0:
+            return math.exp((2.0 - p) * u)
+        return y ** (2.0 - p) * _tweedie_slope(p, u - math.log(y))
+    if code == QUANTILE:
+        level, width = parameter
+        r = u - y
+        if width > 0.0:
+            return 1.0 - level - _share(1.0 - level, width, -r) if r > 0.0 else _share(level, width, r) - level
+        return 1.0 - level if r > 0.0 else (-level if r < 0.0 else 0.0)
     return -y * max(1.0 - y * u, 0.0)
 
 
@@ -71,7 +179,23 @@ def curvature(code, parameter, u, y):
     if code == SQUARED:
         return 1.0
     if code == HUBER:
-        return 1.0 if abs(u - y) <= parameter else 0.0
+        return 1.0 if abs(u - y) <= parameter[0] else 0.0
+    if code == POISSON:
+        return math.exp(u)
+    if code == GAMMA:
+        return math.exp(math.log(y) - u)
+    if code == TWEEDIE:
+        p = parameter[0]
+        if y == 0.0:
+            return (2.0 - p) * math.exp((2.0 - p) * u)
+        d = u - math.log(y)
+        return y ** (2.0 - p) * ((2.0 - p) * math.exp((2.0 - p) * d) + (p - 1.0) * math.exp((1.0 - p) * d))
+    if code == QUANTILE:
+        level, width = parameter
+        if width == 0.0:
+            return 0.0
+        below, above = _share(level, width, u - y), _share(1.0 - level, width, y - u)
+        return 1.0 / (width * (level / (below * below) + (1.0 - level) / (above * above)))
     return 1.0 if y * u < 1.0 else 0.0
 
 
@@ -89,9 +213,31 @@ def conjugate(code, parameter, a, y):
     if code == SQUARED:
         return 0.5 * a * a + a * y
     if code == HUBER:
-        if abs(a) > parameter * (1.0 + _ROUNDING):
+        if abs(a) > parameter[0] * (1.0 + _ROUNDING):
             return math.inf
         return 0.5 * a * a + a * y
+    if code == POISSON:
+        mean = a + y
+        if mean < -_ROUNDING * y:
+            return math.inf
+        if y == 0.0:
+            return mean * math.log(mean) - mean if mean > 0.0 else 0.0
+        return a * (math.log(y) - 1.0) + (mean * math.log1p(a / y) if mean > 0.0 else 0.0)
+    if code == GAMMA:
+        ratio = 1.0 - a
+        if ratio < -_ROUNDING:
+            return math.inf
+        return a * (math.log(y) + 1.0) + (ratio * math.log(ratio) if ratio > 0.0 else 0.0)
+    if code == TWEEDIE:
+        if y == 0.0 and a <= 0.0:
+            return 0.0 if a == 0.0 else math.inf
+        u = _tweedie_output(parameter[0], a, y)
+        return a * u - value(code, parameter, u, y)
+    if code == QUANTILE:
+        level, width = parameter
+        if a < -level - _ROUNDING or a > 1.0 - level + _ROUNDING:
+            return math.inf
+        return a * y - (width * _barrier(level, a) if width > 0.0 else 0.0)
     p = -a * y
     if p < -_ROUNDING:
         return math.inf
@@ -111,6 +257,20 @@ def values_only(code, parameter, margins, y, losses):
     """Set losses[r] from margins[r] and y[r]."""
     for r in range(margins.size):
         losses[r] = value(code, parameter, margins[r], y[r])
+
+
+@compiled
+def curvatures(code, parameter, margins, y, out):
+    """Set out[r] to the second derivative of row r's loss."""
+    for r in range(margins.size):
+        out[r] = curvature(code, parameter, margins[r], y[r])
+
+
+@compiled
+def outputs_of_duals(power, duals, y, out):
+    """Set out[r] to the output at which the slope of Tweedie's loss is duals[r]; minus infinity for 0 at label 0."""
+    for r in range(duals.size):
+        out[r] = _tweedie_output(power, duals[r], y[r]) if y[r] > 0.0 or duals[r] > 0.0 else -math.inf
 
 
 @compiled

@@ -152,7 +152,7 @@ def column_curvature(problem: Problem) -> Floats:
     squares = problem.data.column_squares
     if problem.fit_intercept:
         squares = np.maximum(squares - problem.data.column_means**2, 0.0)
-    return _levels(problem.loss.smoothness * squares)
+    return _levels(problem.curvature * squares)
 
 
 def outstanding_directions(oracle: Oracle, draw: Draw, at: Evaluation) -> tuple[Floats, Floats] | None:

@@ -91,7 +91,7 @@ def resolution(problem: Problem, centring: Centring) -> float:
     size = float(_geometric_means(problem.data, [(targets, np.zeros(len(targets), np.int64))], 1)[0])
     residual = max(1e3 * _EPS * size, min(0.5 * _EPS * abs(centring.target), 1e-6 * size))
     if not problem.loss.of_residual:
-        return 0.5 * problem.loss.smoothness * residual**2
+        return 0.5 * problem.curvature * residual**2
     return float(problem.loss.value(np.array([residual]), np.zeros(1))[0])
 
 

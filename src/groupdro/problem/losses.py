@@ -18,7 +18,7 @@ import numpy as np
 
 from groupdro.kernels import losses as kernels
 from groupdro.utils.arguments import check_number
-from groupdro.utils.types import Array, Floats
+from groupdro.utils.types import Array, Floats, KernelLoss
 
 __all__ = ["Huber", "Logistic", "Loss", "ScalarLoss", "Squared", "SquaredHinge"]
 
@@ -100,19 +100,38 @@ class Loss(ABC):
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| for each row over outputs |u| <= reach."""
 
-    #: Upper bound on l'' over all outputs and labels.
+    #: Upper bound on l'' over all outputs and labels; infinite if there is none.
     smoothness: float
 
     #: Whether `kernels.spectral` implements the loss, which then has several outputs.
     in_blocks: ClassVar[bool] = False
 
     @property
-    def kernel(self) -> tuple[int, float] | None:
-        """Code and parameter of the loss in kernels for one output; None if they do not implement it."""
+    def kernel(self) -> KernelLoss | None:
+        """Code and parameters of the loss in kernels for one output; None if they do not implement it."""
         return None
 
     #: Whether l depends only on output minus label, so that a free intercept absorbs a shift of the labels.
     of_residual: ClassVar[bool] = False
+
+    def mean(self, u: Floats) -> Floats:
+        """Return predictions in the units of the labels, given outputs: by default the outputs."""
+        return u
+
+    def central_output(self, y: Array, offsets: Floats, row_weights: Floats, total: Total = alone) -> float:
+        """Return an intercept from which to start, given the offsets of the rows or an empty array: by default 0."""
+        del y, offsets, row_weights, total
+        return 0.0
+
+    @property
+    def has_kink(self) -> bool:
+        """Whether the slope jumps, so that `solve` uses `smoothed` losses."""
+        return False
+
+    def smoothed(self, width: float) -> "Loss":
+        """Return a loss with curvature that is smaller by at most a multiple of `width`; by default the loss itself."""
+        del width
+        return self
 
     def __repr__(self) -> str:
         # Checkpoints identify a loss by its repr, which must show every parameter.
@@ -140,31 +159,37 @@ class ScalarLoss(Loss):
     code: ClassVar[int]
 
     @property
-    def _parameter(self) -> float:
-        return 0.0
+    def _parameters(self) -> tuple[float, float]:
+        return 0.0, 0.0
 
     @property
-    def kernel(self) -> tuple[int, float]:
-        """Code and parameter of the loss in kernels."""
-        return self.code, self._parameter
+    def kernel(self) -> KernelLoss:
+        """Code and parameters of the loss in kernels."""
+        return self.code, self._parameters
 
     def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
         """Return loss and slope from the kernel."""
         losses = np.empty_like(u)
         slopes = np.empty_like(u)
-        kernels.losses_and_slopes(self.code, self._parameter, u, y, losses, slopes)
+        kernels.losses_and_slopes(*self.kernel, u, y, losses, slopes)
         return losses, slopes
 
     def value(self, u: Floats, y: Array) -> Floats:
         """Return the loss from the kernel."""
         losses = np.empty_like(u)
-        kernels.values_only(self.code, self._parameter, u, y, losses)
+        kernels.values_only(*self.kernel, u, y, losses)
         return losses
+
+    def curvature(self, u: Floats, y: Array) -> Floats:
+        """Return the curvature from the kernel."""
+        out = np.empty_like(u)
+        kernels.curvatures(*self.kernel, u, y, out)
+        return out
 
     def conjugate(self, duals: Floats, y: Array) -> Floats:
         """Return the conjugate from the kernel."""
         out = np.empty_like(duals)
-        kernels.conjugates(self.code, self._parameter, duals, y, out)
+        kernels.conjugates(*self.kernel, duals, y, out)
         return out
 
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
@@ -180,7 +205,7 @@ class ScalarLoss(Loss):
         return duals
 
 
-class _VanishesAtEqualLabels(ScalarLoss):
+class VanishesAtEqualLabels(ScalarLoss):
     """A loss that a constant output brings to zero, or arbitrarily close, if all labels are equal."""
 
     def vanishes(self, y: Array) -> bool:
@@ -188,7 +213,7 @@ class _VanishesAtEqualLabels(ScalarLoss):
         return bool((y == y[0]).all())
 
 
-class _TwoClassLoss(_VanishesAtEqualLabels):
+class _TwoClassLoss(VanishesAtEqualLabels):
     """A loss of the margin y u with labels -1 and +1."""
 
     def encode(self, y: Array) -> Floats:
@@ -209,12 +234,6 @@ class Logistic(_TwoClassLoss):
     name = "logistic"
     code = kernels.LOGISTIC
     smoothness = 0.25
-
-    def curvature(self, u: Floats, y: Array) -> Floats:
-        """Return p (1 - p), p the probability of a class."""
-        del y
-        e = np.exp(-np.abs(u))  # the curvature is even in u, and e cannot overflow
-        return np.asarray(e / (1.0 + e) ** 2)
 
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by 1."""
@@ -242,17 +261,13 @@ class SquaredHinge(_TwoClassLoss):
     code = kernels.SQUARED_HINGE
     smoothness = 1.0
 
-    def curvature(self, u: Floats, y: Array) -> Floats:
-        """Return 1 where the margin is below 1, else 0."""
-        return (y * u < 1.0).astype(np.float64)
-
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by 1 + |u|."""
         del y
         return 1.0 + reach
 
 
-class _RegressionLoss(_VanishesAtEqualLabels):
+class ResidualLoss(VanishesAtEqualLabels):
     """A loss of the residual u - y."""
 
     of_residual = True
@@ -266,7 +281,7 @@ class _RegressionLoss(_VanishesAtEqualLabels):
         return y.astype(np.float64)
 
 
-class Squared(_RegressionLoss):
+class Squared(ResidualLoss):
     """Squared loss (u - y)^2 / 2.
 
     |l'| <= |u| + |y|, l'' = 1, l*(a) = a^2 / 2 + a y.
@@ -275,11 +290,6 @@ class Squared(_RegressionLoss):
     name = "squared"
     code = kernels.SQUARED
     smoothness = 1.0
-
-    def curvature(self, u: Floats, y: Array) -> Floats:
-        """Return 1."""
-        del y
-        return np.ones_like(u)
 
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Subtract the weighted mean: the domain is the whole real line."""
@@ -292,7 +302,7 @@ class Squared(_RegressionLoss):
         return reach + np.abs(y)
 
 
-class Huber(_RegressionLoss):
+class Huber(ResidualLoss):
     """Huber loss: r^2 / 2 up to |r| = delta, delta (|r| - delta / 2) beyond, r = u - y.
 
     |l'| <= delta, l'' <= 1, l*(a) = a^2 / 2 + a y for |a| <= delta.
@@ -312,12 +322,8 @@ class Huber(_RegressionLoss):
         self.delta = float(delta)
 
     @property
-    def _parameter(self) -> float:
-        return self.delta
-
-    def curvature(self, u: Floats, y: Array) -> Floats:
-        """Return 1 on the quadratic part, else 0."""
-        return (np.abs(u - y) <= self.delta).astype(np.float64)
+    def _parameters(self) -> tuple[float, float]:
+        return self.delta, 0.0
 
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by delta, or by the largest residual if that is smaller."""

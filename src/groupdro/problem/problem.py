@@ -175,10 +175,38 @@ class Problem:
         return w
 
     def centre(self) -> Floats:
-        """Return the point at which solvers begin by default: the domain's centre, with intercept 0."""
+        """Return the point at which solvers begin by default: the domain's centre, with a central intercept."""
         w = np.zeros(self.shape)
         self.coef(w)[...] = self.domain.start(self.coef(w).shape)
+        self.intercept(w)[...] = self._central_output
         return w
+
+    @property
+    def curvature(self) -> float:
+        """A bound on the curvature of a row's loss or, if it has none, a group's largest average at the centre."""
+        if np.isfinite(self.loss.smoothness):
+            return self.loss.smoothness
+
+        def largest() -> float:
+            outputs = np.full(self.data.n_rows, self._central_output)
+            if self.data.row_offsets.size:
+                outputs += self.data.row_offsets
+            return float(self.data.group_means(self.loss.curvature(outputs, self.data.y)).max()) or 1.0
+
+        return self.data.remembered(("curvature", repr(self.loss), self._central_output), largest)
+
+    @property
+    def _central_output(self) -> float:
+        data = self.data
+        if not self.fit_intercept or self.model.n_outputs > 1:
+            return 0.0
+
+        def total(sums: Floats) -> Floats:
+            data.add_up(sums)
+            return sums
+
+        weights = data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
+        return self.loss.central_output(data.y, data.row_offsets, weights, total)
 
     def central_weights(self) -> Floats:
         """Return the group weights with which solvers begin by default: the centre of their set."""
@@ -248,9 +276,9 @@ class Problem:
         """Return an upper bound on the objective at w: the worst value plus the penalty."""
         return self.weight_set.support(group_risks - self.baseline.lower) + self.domain.penalty_at(self.coef(w))
 
-    def risks_at_zero(self) -> Floats:
-        """Return the group risks of the zero model, which do not depend on X."""
-        outputs = np.zeros((self.data.n_rows, *self.shape[1:]))
+    def risks_of_constant(self) -> Floats:
+        """Return the group risks of a model without columns, with the central intercept."""
+        outputs = np.full((self.data.n_rows, *self.shape[1:]), self._central_output)
         if self.data.row_offsets.size:
             outputs += self.data.row_offsets
         return self.data.group_means(self.loss.value(outputs, self.data.y))
@@ -305,7 +333,7 @@ class Problem:
         if self.data.row_offsets.size:
             reach += np.linalg.norm(self.data.row_offsets.reshape(self.data.n_rows, -1), axis=1)
         lipschitz = self.loss.lipschitz(self.data.y, reach) * norms
-        smoothness = self.loss.smoothness * norms**2
+        smoothness = self.curvature * norms**2
         largest = self.data.largest(np.array([lipschitz.max(initial=0.0), smoothness.max(initial=0.0)]))
         return Constants(
             lipschitz=float(largest[0]),

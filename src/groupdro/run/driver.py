@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from groupdro.problem import Problem
 from groupdro.run.checkpoint import CheckpointFile, problem_digest
 from groupdro.run.result import Result
 from groupdro.run.run import Callback, Run
+from groupdro.run.smoothing import solve_with_kink
 from groupdro.run.solver import Solver, make_solver
 from groupdro.utils.arguments import check_kind, check_number, check_path, check_whole, read_callables, short_repr
 from groupdro.utils.threads import one_blas_thread
@@ -82,25 +84,41 @@ def solve(
     check_whole(seed, "seed")
     callbacks = read_callables(callbacks, "callbacks")
     solver = make_solver(solver)
-    run = Run.of(
-        problem,
-        solver,
-        w,
-        q,
-        tol=tol,
-        atol=atol,
-        max_passes=max_passes,
-        max_time=max_time,
-        callbacks=callbacks,
-        seed=seed,
-    )
-    if checkpoint_dir is not None:
-        digest = problem_digest(run.problem, excess=run.minimises_excess)
-        run.checkpointed = True
-        if problem.data.is_first:
-            run.file = CheckpointFile(check_path(checkpoint_dir, "checkpoint_dir"), digest)
-    with one_blas_thread():  # our own threads share the blocks of a pass
+    folder = None if checkpoint_dir is None else check_path(checkpoint_dir, "checkpoint_dir")
+
+    def solve_smooth(
+        smooth: Problem,
+        w: Floats | None,
+        q: Floats | None,
+        share: float = 1.0,
+        passes: float = 0.0,
+        seconds: float = 0.0,
+        solver: Solver = solver,
+    ) -> Result:
+        run = Run.of(
+            smooth,
+            solver,
+            w,
+            q,
+            tol=min(share * tol, 0.1),
+            atol=None if atol is None else share * atol,
+            max_passes=max(max_passes - passes, 1.0),
+            max_time=max(max_time - seconds, 1e-3),
+            callbacks=callbacks,
+            seed=seed,
+        )
+        if folder is not None:
+            digest = problem_digest(run.problem, excess=run.minimises_excess)
+            run.checkpointed = True
+            if problem.data.is_first:
+                run.file = CheckpointFile(folder, digest)
         return run()
+
+    with one_blas_thread():  # our own threads share the blocks of a pass
+        if problem.loss.has_kink:
+            alone = partial(solve_smooth, solver=make_solver("auto")) if solver.finds_minima else None
+            return solve_with_kink(problem, w, q, solve_smooth, tol=tol, solve_alone=alone)
+        return solve_smooth(problem, w, q)
 
 
 def _read_start(problem: Problem, w: Any, q: Any) -> tuple[Floats | None, Floats | None]:

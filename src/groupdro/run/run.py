@@ -362,7 +362,7 @@ class Run:
             return state
         with np.errstate(invalid="ignore"):
             value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
-        if value <= problem.objective(zero, problem.risks_at_zero()):
+        if value <= problem.objective(zero, problem.risks_of_constant()):
             return state
         began: State = solver.init(self.oracle, zero, q, self.seed)
         return began

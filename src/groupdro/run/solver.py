@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BALL_OR_SEPARABLE",
     "BOUNDED",
+    "BOUNDED_CURVATURE",
     "KNOWN_WEIGHTS",
     "SIMPLEX",
     "SOLVERS",
@@ -51,6 +52,11 @@ BOUNDED = Requirement(
 BALL_OR_SEPARABLE = Requirement(
     what="a ball, or penalties and bounds of each coefficient (L2Domain, ElasticNetDomain)",
     holds=lambda problem: problem.domain.ball is not None or problem.domain.separable is not None,
+)
+
+BOUNDED_CURVATURE = Requirement(
+    what="a loss of bounded curvature",
+    holds=lambda problem: bool(np.isfinite(problem.loss.smoothness)),
 )
 
 SIMPLEX = Requirement(

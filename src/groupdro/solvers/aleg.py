@@ -178,7 +178,7 @@ class ALEG(Solver):
         mean = float(squares.mean())
         if mean == 0.0 or not geometry.diagonal:
             return 1.0
-        smoothness = problem.loss.smoothness
+        smoothness = problem.curvature
         d = problem.data.n_features
         scale = 1.0 / (smoothness * np.maximum(squares, 1e-3 * mean))
         if not problem.data.rows.combinable:

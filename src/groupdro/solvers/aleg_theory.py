@@ -8,7 +8,7 @@ import numpy as np
 from groupdro.data import Draw
 from groupdro.geometry import Geometry
 from groupdro.oracle import Oracle
-from groupdro.run.solver import BOUNDED, Requirement, Solver, State
+from groupdro.run.solver import BOUNDED, BOUNDED_CURVATURE, Requirement, Solver, State
 from groupdro.solvers.step_sizes import Schedule, Schedules, check_multiplier, saddle_constant
 from groupdro.utils.arguments import check_choice, check_flag
 from groupdro.utils.types import Floats
@@ -111,12 +111,12 @@ class ALEGTheory(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A bounded domain, as the theorem assumes.
+        """A bounded domain and curvature, as the theorem assumes.
 
         Floors, caps and boxes are covered: with q = least + share * s the saddle function is linear in s, its constants
         are no larger, and s moves in a convex part of the simplex with the same entropic steps.
         """
-        return (BOUNDED,) if self.guarantee else ()
+        return (BOUNDED, BOUNDED_CURVATURE) if self.guarantee else (BOUNDED_CURVATURE,)
 
     def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> TheoryState:
         """Evaluate the start."""

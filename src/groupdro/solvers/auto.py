@@ -174,7 +174,7 @@ def _dual_passes(problem: Problem) -> float:
     """
     if problem.n_groups < _DUAL_GROUPS or not DualAscent().fits(problem):
         return np.inf
-    curvature = problem.loss.smoothness * problem.data.mean_square_norm / problem.domain.ball.penalty  # type: ignore[union-attr]
+    curvature = problem.curvature * problem.data.mean_square_norm / problem.domain.ball.penalty  # type: ignore[union-attr]
     return shortening(problem) * _DUAL_PASSES * max(1.0, curvature / problem.n_rows)
 
 

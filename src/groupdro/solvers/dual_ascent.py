@@ -27,7 +27,7 @@ from groupdro.kernels.arguments import CsrData, DualPoint
 from groupdro.oracle import Oracle
 from groupdro.oracle.dual_sweep import sweep
 from groupdro.problem import Problem
-from groupdro.run.solver import SIMPLEX, Requirement, Solver, State
+from groupdro.run.solver import BOUNDED_CURVATURE, SIMPLEX, Requirement, Solver, State
 from groupdro.solvers.sketched_sqp import PENALISED
 from groupdro.solvers.sqp import ball_of
 from groupdro.utils.types import Floats
@@ -105,8 +105,8 @@ class DualAscent(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A penalty, one output, all weights, sparse rows, and groups of one worker each."""
-        return (PENALISED, SIMPLEX, SPARSE, UNDIVIDED)
+        """A penalty, one output, bounded curvature, all weights, sparse rows, and groups of one worker each."""
+        return (PENALISED, BOUNDED_CURVATURE, SIMPLEX, SPARSE, UNDIVIDED)
 
     def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> DualState:
         """Start at the loss's slopes at w, or at slopes of zero if w is zero, because that is their model."""
@@ -160,4 +160,4 @@ class DualAscent(Solver):
 def _price(problem: Problem) -> float:
     """Return how far the intercept moves at first for each unit of violation."""
     of_columns = problem.data.mean_square_norm / ball_of(problem).penalty
-    return float(np.clip(_AS_COLUMNS * of_columns * problem.loss.smoothness, *_PRICES)) / problem.loss.smoothness
+    return float(np.clip(_AS_COLUMNS * of_columns * problem.curvature, *_PRICES)) / problem.curvature

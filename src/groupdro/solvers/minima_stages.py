@@ -120,7 +120,7 @@ class MinimaAsNeeded(Preparation):
         problem = oracle.problem
         zero = np.zeros(problem.shape)
         if problem.domain.contains(problem.coef(zero)):
-            upper = problem.risks_at_zero()
+            upper = problem.risks_of_constant()
         else:
             upper = oracle.risks(w) + problem.domain.penalty_at(problem.coef(w))
         minima = self._search(oracle, upper, seed)

@@ -203,7 +203,7 @@ def _only_floors(problem: Problem) -> bool:
 def _diagonal(problem: Problem) -> Floats:
     """Return a bound on the curvature along each parameter, with the penalty's."""
     columns = column_curvature(problem) + problem.domain.ball.penalty  # type: ignore[union-attr]
-    return np.append(columns, np.full(int(problem.fit_intercept), problem.loss.smoothness))
+    return np.append(columns, np.full(int(problem.fit_intercept), problem.curvature))
 
 
 def _pull(problem: Problem, w: Floats) -> Floats:
@@ -293,7 +293,7 @@ def _best_shift(problem: Problem, weights: Floats, margins: Floats) -> float:
         if abs(slope) < least:
             best = best + step
             least = abs(slope)
-            step = -slope / max(curvature, _FLAT * problem.loss.smoothness)
+            step = -slope / max(curvature, _FLAT * problem.curvature)
         else:
             step *= 0.5
         if least <= enough:

@@ -26,6 +26,7 @@ __all__ = ["GroupSQP", "SqpState", "ball_of"]
 _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
+_SHORTEST = 1e-12  # share of a step after which overflows are no longer its fault
 _LEAST_DAMPING = 1e-28  # the same, relative to each parameter's largest curvature
 _TRIALS = 30  # most multipliers of the ball to try
 _EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
@@ -323,7 +324,8 @@ class GroupSQP(Solver):
         old = self._merit(problem, state, here.w, here.group_risks)
         t = 1.0
         rounding = _ROUNDING * abs(old)
-        for _ in range(_HALVINGS):
+        halvings = 0
+        while halvings < _HALVINGS and t > _SHORTEST:
             w = problem.within_domain(here.w + t * step)
             # Compute a Hessian for the full step only; try shorter steps by their risks alone.
             there = self._evaluate(oracle, w, q) if t == 1.0 or not self._newton(problem) else None
@@ -334,6 +336,7 @@ class GroupSQP(Solver):
                 return self._evaluate(oracle, w, q) if there is None else there
             if promised <= rounding:
                 return None
+            halvings += int(np.isfinite(new))  # exponentials of outputs may overflow far from the iterate
             t *= 0.5
         return None
 
@@ -347,7 +350,7 @@ class GroupSQP(Solver):
             largest = self._largest_curvature(problem)
             return ExactModel(program, pull, hessian, ball.penalty * bound, bound, largest, state.damping)
         first = FirstCurvature(
-            problem.model, state.diagonal, state.directions, problem.data.column_means, problem.loss.smoothness
+            problem.model, state.diagonal, state.directions, problem.data.column_means, problem.curvature
         )
         steps, changes = (np.array(part).reshape(-1, size) for part in (state.steps, state.changes))
         bounded = bool(np.isfinite(ball.radius))
@@ -357,7 +360,7 @@ class GroupSQP(Solver):
     def _largest_curvature(problem: Problem) -> Floats:
         """Bound the curvature along each parameter, flattened like w."""
         squares = np.append(problem.data.column_squares, np.ones(int(problem.fit_intercept)))
-        bounds = problem.loss.smoothness * np.where(squares > 0, squares, 1.0)
+        bounds = problem.curvature * np.where(squares > 0, squares, 1.0)
         return np.repeat(bounds, problem.model.n_outputs)
 
     @staticmethod

@@ -22,7 +22,7 @@ from groupdro.oracle.along import outputs_along
 from groupdro.oracle.groups import gram_and_moments
 from groupdro.problem import Problem
 from groupdro.problem.weight_sets import Moving
-from groupdro.run.solver import KNOWN_WEIGHTS, Requirement, Solver, State
+from groupdro.run.solver import BOUNDED_CURVATURE, KNOWN_WEIGHTS, Requirement, Solver, State
 from groupdro.utils.types import Floats
 
 __all__ = ["TailNewton"]
@@ -90,8 +90,8 @@ class TailNewton(Solver):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """A smooth penalty, and one group per row."""
-        return (PENALTY, KNOWN_WEIGHTS, ROWS_AS_GROUPS)
+        """A smooth penalty, bounded curvature, and one group per row."""
+        return (PENALTY, BOUNDED_CURVATURE, KNOWN_WEIGHTS, ROWS_AS_GROUPS)
 
     def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> TailState:
         """Evaluate the start, with equal products for all groups."""

@@ -1,0 +1,175 @@
+"""Losses with a kink, such as the pinball loss: smooth problems of decreasing width, and the bounds of the true one.
+
+A smoothed loss is smaller than the true one, so lower bounds of its problem hold for the true problem. Better ones
+follow from the conjugates of the true loss at the same duals, and the gap to the true objective falls with the width.
+As in interior-point methods, each problem starts at the solution of the one before.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from groupdro.certificate.certificate import LEAST_GAP, cut_of_duals
+from groupdro.oracle import Oracle
+from groupdro.oracle.duals import balanced_slopes, slopes_at
+from groupdro.problem import GroupMinima, Problem
+from groupdro.problem.centring import recentre
+from groupdro.run.result import Result, Status, TraceRow, met_tolerance
+from groupdro.utils.types import Floats
+
+__all__ = ["solve_with_kink"]
+
+_FIRST_WIDTH = 0.5  # relative to the mean deviation of the targets
+_SHARE = 0.2  # of the tolerance, to which the last smooth problem is solved
+_SHARE_OF_GAP = 0.1  # to which earlier ones are solved
+_MOST_WIDTHS = 30
+_FALLS = 0.1, 0.5  # smallest and largest factor between widths
+
+#: Solves a smooth problem from w and q, given the share of the tolerance, and passes and seconds already used.
+SolveSmooth = Callable[[Problem, Floats | None, Floats | None, float, float, float], Result]
+
+
+def solve_with_kink(
+    problem: Problem,
+    w: Floats | None,
+    q: Floats | None,
+    solve_smooth: SolveSmooth,
+    *,
+    tol: float,
+    solve_alone: SolveSmooth | None = None,
+) -> Result:
+    """Solve smoothed problems until the gap of the true one is within the tolerance.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    w, q : ndarray or None
+        Where to start.
+    solve_smooth : callable
+        Solves a smooth problem within what is left of the budgets.
+    tol : float
+        Relative tolerance.
+    solve_alone : callable, optional
+        Solves smooth problems of single groups, whose minima are found first for excess risks.
+
+    Returns
+    -------
+    Result
+        The result for the true problem, whose trace has one row per width.
+    """
+    given, passes, seconds = problem, 0.0, 0.0
+    if solve_alone is not None and problem.group_minima is None:
+
+        def _alone(i: int) -> Result:
+            return solve_with_kink(problem.group(i), w, None, solve_alone, tol=tol)
+
+        alone = [_alone(i) for i in range(problem.n_groups)]
+        upper, lower = (np.array([getattr(one, end) for one in alone]) for end in ("upper_bound", "lower_bound"))
+        problem = problem.with_minima(GroupMinima(upper, lower))
+        passes = float(problem.data.group_sizes @ [one.passes for one in alone]) / problem.n_rows
+        seconds = sum(one.seconds for one in alone)
+    problem, centring = recentre(problem)
+    w = None if w is None else centring.inward(w)
+    width = _FIRST_WIDTH * _mean_deviation(problem)
+    best = _Best(problem.least_value)
+    trace: list[TraceRow] = []
+    share = 1.0
+    while True:
+        smooth = problem.with_rows(problem.data, problem.loss.smoothed(width))
+        found = solve_smooth(smooth, w, q, share, passes, seconds)
+        passes, seconds = passes + found.passes, seconds + found.seconds
+        w, q = found.w, found.q
+        best.take(problem, found, *_bounds_of(problem, smooth, w, q))
+        last = replace(found.trace[-1], epoch=len(trace), passes=passes, seconds=seconds)
+        trace.append(replace(last, upper=best.upper, lower=best.lower))
+        atol = found.atol / share
+        if best.within(tol, atol) or found.status in _LAST or len(trace) == _MOST_WIDTHS:
+            break
+        excess = best.gap / max(tol * abs(best.upper), atol, 1e-300)
+        width *= float(np.clip(0.5 / excess, *_FALLS))
+        share = max(_SHARE, _SHARE_OF_GAP * excess)
+    # The returned model, whose bounds rounding in the user's units may have changed.
+    w = centring.outward(best.w)
+    risks = Oracle(given).risks(w)
+    best.upper = problem.objective(best.w, risks)
+    status = found.status
+    if best.within(tol, atol):
+        status = Status.CONVERGED
+    elif status not in _LAST:
+        status = Status.STALLED
+    return replace(
+        found,
+        w=w,
+        q=best.q,
+        group_risks=risks,
+        group_values=risks - problem.baseline.lower,
+        upper_bound=best.upper,
+        lower_bound=best.lower,
+        gap=best.gap,
+        status=status,
+        message=status.value if status is not found.status else found.message,
+        passes=passes,
+        seconds=seconds,
+        epochs=len(trace),
+        trace=tuple(trace),
+        average=None,
+        group_minima=problem.group_minima,
+        solver=f"{found.solver}; {len(trace)} widths of the kink, the last {width:.2g}",
+        tol=tol,
+        atol=atol,
+    )
+
+
+_LAST = (
+    Status.PASS_LIMIT,
+    Status.TIME_LIMIT,
+    Status.INTERRUPTED,
+    Status.NO_FINITE_MINIMISER,
+    Status.NUMERICAL_FAILURE,
+)
+
+
+class _Best:
+    """The best bounds so far, and what proves them."""
+
+    def __init__(self, least: float):
+        self.upper = np.inf
+        self.lower = least
+        self.w: Floats = np.empty(0)
+        self.q: Floats = np.empty(0)
+
+    @property
+    def gap(self) -> float:
+        return max(self.upper - self.lower, LEAST_GAP * abs(self.upper))
+
+    def within(self, tol: float, atol: float) -> bool:
+        return met_tolerance(self.gap, self.upper, tol, atol) is not None
+
+    def take(self, problem: Problem, found: Result, risks: Floats, lower: float) -> None:
+        upper, lower = problem.objective(found.w, risks), max(lower, found.lower_bound)
+        if upper < self.upper:
+            self.upper, self.w = upper, found.w
+        if lower > self.lower or not self.q.size:
+            self.lower, self.q = max(lower, self.lower), found.q
+
+
+def _mean_deviation(problem: Problem) -> float:
+    """Return the largest mean deviation of a group's targets from the groups' average."""
+    data = problem.data
+    centre = float(data.group_means(data.y).mean())
+    return float(data.group_means(np.abs(data.y - centre)).max()) or 1.0
+
+
+def _bounds_of(problem: Problem, smooth: Problem, w: Floats, q: Floats) -> tuple[Floats, float]:
+    """Return the true group risks, and a lower bound from the slopes of the smoothed losses."""
+    oracle = Oracle(problem)
+    at = Oracle(smooth).evaluate(w, q)
+    row_weights = problem.data.row_weights(q)
+    duals = balanced_slopes(smooth, at, row_weights) if problem.fit_intercept else slopes_at(smooth, at)
+    risks = oracle.risks(w)
+    cut = cut_of_duals(oracle, at, duals, row_weights)
+    if cut is None:
+        return risks, -np.inf
+    return risks, cut.bound(problem, problem.solution_set(problem.objective(w, risks)))
