@@ -103,7 +103,10 @@ def test_the_objective_rises_and_stays_below_every_upper_bound():
     assert found[-1] < gd.solve(problem, "dual-ascent", tol=1e-4, max_passes=500).upper_bound
 
 
-@pytest.mark.parametrize(("code", "parameter"), [(LOGISTIC, 0.0), (SQUARED, 0.0), (HUBER, 0.7), (SQUARED_HINGE, 0.0)])
+@pytest.mark.parametrize(
+    ("code", "parameter"),
+    [(LOGISTIC, (0.0, 0.0)), (SQUARED, (0.0, 0.0)), (HUBER, (0.7, 0.0)), (SQUARED_HINGE, (0.0, 0.0))],
+)
 @pytest.mark.parametrize("stiffness", [0.0, 1e-3, 1.0, 1e4, 1e9])
 def test_a_row_step_solves_its_equation(code, parameter, stiffness):
     rng = np.random.default_rng(0)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import is_classifier
+from sklearn.base import is_classifier, is_regressor
 from sklearn.preprocessing import FunctionTransformer
 
 from groupdro.compare.comparison import Change, Comparison
@@ -204,6 +204,8 @@ def _loss_of(model: Any, plain: Any, name: str, loss: Any) -> Any:
     inner, own = final_estimator(model), final_estimator(plain).loss
     if isinstance(inner, GroupDROClassifier | GroupDRORegressor) and repr(inner.loss) == repr(own):
         return "auto"
+    if own not in _SAME_AS_OURS and is_regressor(model):
+        return final_estimator(plain)._own_loss()
     if own not in _SAME_AS_OURS:
         raise ValueError(f"models[{name!r}] cannot be evaluated by the loss {own!r}; choose another with loss=.")
     if _SAME_AS_OURS[own] == "log" and not hasattr(model, "predict_proba"):

@@ -5,6 +5,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
+from groupdro.problem import Gamma, Poisson, Quantile, Tweedie
+from groupdro.problem.glm_losses import LogLinkLoss
+
 __all__ = ["to_sklearn", "to_torch_linear"]
 
 
@@ -21,18 +24,38 @@ def to_sklearn(model: Any) -> Any:
 
     Returns
     -------
-    LogisticRegression, LinearSVC or Ridge
-        For the logistic loss, other losses of classifiers, and regression. Its parameters other than `fit_intercept`
+    LogisticRegression, LinearSVC, PoissonRegressor, GammaRegressor, TweedieRegressor, QuantileRegressor or Ridge
+        For the losses of these models, or the nearest of them. Its parameters other than `fit_intercept`
         are defaults, so do not refit it.
     """
-    from sklearn.linear_model import LogisticRegression, Ridge  # imported here because few users need them
+    # Imported here because few users need them.
+    from sklearn.linear_model import (
+        GammaRegressor,
+        LogisticRegression,
+        PoissonRegressor,
+        QuantileRegressor,
+        Ridge,
+        TweedieRegressor,
+    )
     from sklearn.svm import LinearSVC
 
-    classifier: Any = LogisticRegression if hasattr(model, "predict_proba") else LinearSVC
-    plain = (classifier if is_classifier(model) else Ridge)(fit_intercept=model.fit_intercept)
+    kind: Any
+    more: dict[str, Any] = {}
+    loss = model._own_loss()
+    if is_classifier(model):
+        kind = LogisticRegression if hasattr(model, "predict_proba") else LinearSVC
+    elif isinstance(loss, Tweedie):
+        kind, more = TweedieRegressor, {"power": loss.power, "link": "log"}
+    elif isinstance(loss, Quantile):
+        kind, more = QuantileRegressor, {"quantile": loss.level}
+    else:
+        kind = {Poisson: PoissonRegressor, Gamma: GammaRegressor}.get(type(loss), Ridge)
+    plain = kind(fit_intercept=model.fit_intercept, **more)
     plain.coef_ = np.array(model.coef_)
     plain.intercept_ = np.array(model.intercept_) if np.ndim(model.intercept_) else float(model.intercept_)
     plain.n_features_in_ = model.n_features_in_
+    if isinstance(loss, LogLinkLoss):
+        plain._base_loss = plain._get_loss()  # what its fit leaves for predict
     plain.n_iter_ = np.array([len(model.trace_)], dtype=np.int32)
     for name in ("classes_", "feature_names_in_"):
         if hasattr(model, name):

@@ -118,8 +118,8 @@ class FittedModel:
 
         Returns
         -------
-        LogisticRegression, LinearSVC or Ridge
-            For the logistic loss, other losses of classifiers, and regression.
+        LogisticRegression, LinearSVC, PoissonRegressor, GammaRegressor, TweedieRegressor, QuantileRegressor or Ridge
+            The model for the loss, or the nearest of them.
         """
         self._check_whole("to_sklearn")
         return to_sklearn(self)

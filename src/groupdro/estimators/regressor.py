@@ -5,10 +5,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
+from sklearn.metrics import d2_pinball_score, d2_tweedie_score
 
 from groupdro.estimators.base import GroupDROEstimator
-from groupdro.problem import Huber, Loss, Squared
+from groupdro.problem import Gamma, Huber, Loss, Poisson, Quantile, Squared
+from groupdro.problem.glm_losses import deviance_power
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
 
@@ -45,11 +46,13 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Replace the worst group by the average over the worst `worst_share` of all rows (of all groups with
         ``average="groups"``): the conditional value at risk over groups. To average the k worst of m groups, use
         ``average="groups"`` and ``k / m``. None for the single worst group.
-    loss : {"squared", "huber"} or Loss, default="squared"
-        Half the squared residual; Huber's loss, which is linear in residuals beyond 1.35 and so less sensitive to
-        outliers; or one of `groupdro.losses` or your own, with one output. Adapt Huber's loss to the scale of y with
-        ``Huber(delta)``: with targets in the hundreds, the default is nearly the absolute loss. Predictions are the
-        outputs of the linear model, whatever the loss.
+    loss : {"squared_error", "huber", "absolute_error", "quantile", "poisson", "gamma"} or Loss, default="squared"
+        Half the squared residual ("squared" is the same); Huber's loss, which is linear in residuals beyond 1.35 and so
+        less sensitive to outliers; half the absolute residual, which predicts medians, and so does "quantile"; half the
+        Poisson deviance for counts, or half the gamma deviance for positive amounts, both with a log link; or one of
+        `groupdro.losses` or your own, with one output. Adapt Huber's loss to the scale of y with ``Huber(delta)``, and
+        use ``Quantile(level)`` for other quantiles, and ``Tweedie(power)`` for amounts many of which are zero. With a
+        log link, predictions are the exponentials of the outputs of the linear model.
     alpha : float, default=1e-4
         Weight of the penalty, which is L2 unless `l1_ratio` is positive. `Ridge` on n rows has the same penalty with
         ``alpha = alpha * n``. Increase it to regularise more.
@@ -181,6 +184,10 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         "squared": Squared,
         "squared_error": Squared,
         "huber": Huber,
+        "absolute_error": Quantile,
+        "quantile": Quantile,
+        "poisson": Poisson,
+        "gamma": Gamma,
     }
     _regression: ClassVar[bool] = True
 
@@ -199,12 +206,27 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Returns
         -------
         ndarray of shape (n_rows,)
-            Predictions.
+            Predictions, in the units of y.
+        """
+        return self._own_loss().mean(self._outputs(X, offset))
+
+    def linear_predictor(self, X: Any, *, offset: Any = None) -> Floats:
+        """Return the output of the linear model for each row: with a log link, the logarithm of the prediction.
+
+        Parameters
+        ----------
+        X, offset : array-like
+            As in `predict`.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            Outputs.
         """
         return self._outputs(X, offset)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> float:
-        """Return the coefficient of determination, R squared.
+        """Return the share of the deviance or pinball loss that the model explains, D squared; R squared for others.
 
         Parameters
         ----------
@@ -220,11 +242,15 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Returns
         -------
         float
-            R squared.
+            D squared or R squared: 1 minus the loss of the model over that of the best constant.
         """
         predicted = self.predict(X, offset=offset)
+        loss = self._own_loss()
         with error_prefix("y"):
-            return float(r2_score(y, predicted, sample_weight=sample_weight))
+            if isinstance(loss, Quantile):
+                return float(d2_pinball_score(y, predicted, sample_weight=sample_weight, alpha=loss.level))
+            power = deviance_power(loss)
+            return float(d2_tweedie_score(y, predicted, sample_weight=sample_weight, power=power))
 
     def _own_loss(self) -> Loss:
         loss = self.loss if isinstance(self.loss, Loss) else self._losses[self.loss]()
@@ -234,6 +260,7 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         return loss
 
     def _encode(self, y: Array) -> Array:
+        self._own_loss().encode(y)  # refuses labels by their row, before rows are sorted by group
         return y
 
     def _take_classes(self, classes: Array | None) -> None:

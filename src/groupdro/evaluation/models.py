@@ -13,6 +13,7 @@ from groupdro.data import GroupedData
 from groupdro.data.grouping import Grouping
 from groupdro.data.mapping import mapping_of, nameless
 from groupdro.data.rows import piece_rows
+from groupdro.problem import Loss
 from groupdro.utils.arguments import check_choice, number_of_rows, short_repr
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import class_codes
@@ -218,10 +219,11 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = 
         Any classifier or regressor with the scikit-learn interface.
     X, y : array-like
         Rows and labels.
-    loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
+    loss : {"auto", "log", "zero_one", "squared", "absolute"}, Loss or callable
         "auto" means the model's own loss for an estimator of this package, alone or inside pipelines and searches.
         Otherwise it is the log loss for classifiers with probabilities (clipped below at machine epsilon), zero-one for
-        other classifiers, and half the squared residual for regressors. A callable takes y and the predictions.
+        other classifiers, and half the squared residual for regressors. A `Loss`, such as ``Poisson()``, is that of the
+        predictions of a regressor. A callable takes y and the predictions.
     offset : array-like, optional
         Offsets of the rows, if the model was fitted with them.
 
@@ -241,6 +243,9 @@ def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = 
                     for place in places
                 ]
             )
+    if isinstance(loss, Loss):
+        predicted = predictions_of(model, "predict", X, offset).astype(np.float64)
+        return loss.value(loss.output(np.ascontiguousarray(predicted)), loss.encode(np.asarray(y)))
     if not callable(loss):
         check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
     if isinstance(loss, str) and loss == "auto":

@@ -40,6 +40,7 @@ N_LOSSES = 8
 # Rounding may put averages of duals outside the conjugate's domain.
 _ROUNDING = 1e-15
 _ROOT_STEPS = 100
+_INSIDE = 1.0 - 4e-16
 
 
 @compiled
@@ -133,8 +134,13 @@ def value(code, parameter, u, y):
         rise, fall = _exp_beyond_line((2.0 - p) * d), _exp_beyond_line((1.0 - p) * d)
         return y ** (2.0 - p) * (rise / (2.0 - p) + fall / (p - 1.0))
     if code == QUANTILE:
-        a = slope(code, parameter, u, y)
-        return a * (u - y) + (parameter[1] * _barrier(parameter[0], a) if parameter[1] > 0.0 else 0.0)
+        level, width = parameter
+        r = u - y
+        if width == 0.0:
+            return max((1.0 - level) * r, -level * r)
+        below, above = _share(level, width, r), _share(1.0 - level, width, -r)
+        barrier = level * math.log(below / level) + (1.0 - level) * math.log(above / (1.0 - level))
+        return max((1.0 - level - above if r > 0.0 else below - level) * r + width * barrier, 0.0)
     t = max(1.0 - y * u, 0.0)
     return 0.5 * t * t
 
@@ -165,7 +171,10 @@ def slope(code, parameter, u, y):
         level, width = parameter
         r = u - y
         if width > 0.0:
-            return 1.0 - level - _share(1.0 - level, width, -r) if r > 0.0 else _share(level, width, r) - level
+            # Rounded to an end of their interval, slopes would have an infinite conjugate.
+            if r > 0.0:
+                return (1.0 - level) * min(1.0 - _share(1.0 - level, width, -r) / (1.0 - level), _INSIDE)
+            return level * max(_share(level, width, r) / level - 1.0, -_INSIDE)
         return 1.0 - level if r > 0.0 else (-level if r < 0.0 else 0.0)
     return -y * max(1.0 - y * u, 0.0)
 

@@ -5,13 +5,19 @@ from abc import abstractmethod
 import numpy as np
 
 from groupdro.kernels import losses as kernels
-from groupdro.problem.losses import ResidualLoss, Total, VanishesAtEqualLabels, alone
+from groupdro.problem.losses import Loss, ResidualLoss, Total, VanishesAtEqualLabels, alone
 from groupdro.utils.arguments import check_number, short_repr
 from groupdro.utils.types import Array, Floats
 
-__all__ = ["Gamma", "Poisson", "Quantile", "Tweedie"]
+__all__ = ["Gamma", "LogLinkLoss", "Poisson", "Quantile", "Tweedie", "deviance_power"]
 
 _LARGEST_OFFSET = 300.0  # the exponentials of offsets are multiplied with each other
+
+
+def deviance_power(loss: Loss) -> float:
+    """Return the power of the mean to which the variance is proportional: 0 unless the loss is half a deviance."""
+    powers: dict[type, float] = {Poisson: 1.0, Gamma: 2.0}
+    return loss.power if isinstance(loss, Tweedie) else powers.get(type(loss), 0.0)
 
 
 class LogLinkLoss(VanishesAtEqualLabels):
@@ -22,6 +28,7 @@ class LogLinkLoss(VanishesAtEqualLabels):
     positive: bool
 
     def encode(self, y: Array) -> Floats:
+        """Check that the labels can have such a mean, and return them."""
         labels = y.astype(np.float64)
         wrong = ~(labels > 0) if self.positive else ~(labels >= 0)
         if wrong.any():
@@ -38,6 +45,12 @@ class LogLinkLoss(VanishesAtEqualLabels):
     def mean(self, u: Floats) -> Floats:
         """Return exp(u)."""
         return np.exp(u)
+
+    def output(self, mean: Floats) -> Floats:
+        """Return ln(mean)."""
+        if not (mean > 0).all():
+            raise ValueError(f"the {self.name} loss requires positive predictions, got {mean.min():.3g}.")
+        return np.log(mean)
 
     def central_output(self, y: Array, offsets: Floats, row_weights: Floats, total: Total = alone) -> float:
         """Return the logarithm of the sum of the labels over that of the exposures, whose logarithms are offsets."""

@@ -118,6 +118,10 @@ class Loss(ABC):
         """Return predictions in the units of the labels, given outputs: by default the outputs."""
         return u
 
+    def output(self, mean: Floats) -> Floats:
+        """Return outputs, given predictions in the units of the labels."""
+        return mean
+
     def central_output(self, y: Array, offsets: Floats, row_weights: Floats, total: Total = alone) -> float:
         """Return an intercept from which to start, given the offsets of the rows or an empty array: by default 0."""
         del y, offsets, row_weights, total
@@ -171,25 +175,25 @@ class ScalarLoss(Loss):
         """Return loss and slope from the kernel."""
         losses = np.empty_like(u)
         slopes = np.empty_like(u)
-        kernels.losses_and_slopes(*self.kernel, u, y, losses, slopes)
+        kernels.losses_and_slopes(self.code, self._parameters, u, y, losses, slopes)
         return losses, slopes
 
     def value(self, u: Floats, y: Array) -> Floats:
         """Return the loss from the kernel."""
         losses = np.empty_like(u)
-        kernels.values_only(*self.kernel, u, y, losses)
+        kernels.values_only(self.code, self._parameters, u, y, losses)
         return losses
 
     def curvature(self, u: Floats, y: Array) -> Floats:
         """Return the curvature from the kernel."""
         out = np.empty_like(u)
-        kernels.curvatures(*self.kernel, u, y, out)
+        kernels.curvatures(self.code, self._parameters, u, y, out)
         return out
 
     def conjugate(self, duals: Floats, y: Array) -> Floats:
         """Return the conjugate from the kernel."""
         out = np.empty_like(duals)
-        kernels.conjugates(*self.kernel, duals, y, out)
+        kernels.conjugates(self.code, self._parameters, duals, y, out)
         return out
 
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:

@@ -90,7 +90,7 @@ def solve(
         smooth: Problem,
         w: Floats | None,
         q: Floats | None,
-        share: float = 1.0,
+        atol: float | None = atol,
         passes: float = 0.0,
         seconds: float = 0.0,
         solver: Solver = solver,
@@ -100,8 +100,8 @@ def solve(
             solver,
             w,
             q,
-            tol=min(share * tol, 0.1),
-            atol=None if atol is None else share * atol,
+            tol=tol,
+            atol=atol,
             max_passes=max(max_passes - passes, 1.0),
             max_time=max(max_time - seconds, 1e-3),
             callbacks=callbacks,
@@ -117,7 +117,7 @@ def solve(
     with one_blas_thread():  # our own threads share the blocks of a pass
         if problem.loss.has_kink:
             alone = partial(solve_smooth, solver=make_solver("auto")) if solver.finds_minima else None
-            return solve_with_kink(problem, w, q, solve_smooth, tol=tol, solve_alone=alone)
+            return solve_with_kink(problem, w, q, solve_smooth, tol=tol, atol=atol, solve_alone=alone)
         return solve_smooth(problem, w, q)
 
 

@@ -14,19 +14,19 @@ from groupdro.certificate.certificate import LEAST_GAP, cut_of_duals
 from groupdro.oracle import Oracle
 from groupdro.oracle.duals import balanced_slopes, slopes_at
 from groupdro.problem import GroupMinima, Problem
-from groupdro.problem.centring import recentre
+from groupdro.problem.centring import recentre, resolution
 from groupdro.run.result import Result, Status, TraceRow, met_tolerance
 from groupdro.utils.types import Floats
 
 __all__ = ["solve_with_kink"]
 
 _FIRST_WIDTH = 0.5  # relative to the mean deviation of the targets
-_SHARE = 0.2  # of the tolerance, to which the last smooth problem is solved
-_SHARE_OF_GAP = 0.1  # to which earlier ones are solved
+_SHARE = 0.1  # of the width, which is about the gap that it leaves: to which smooth problems are solved
+_FINER = 0.1  # tolerance of the groups' minima, of which the excess risks may be a small part
 _MOST_WIDTHS = 30
 _FALLS = 0.1, 0.5  # smallest and largest factor between widths
 
-#: Solves a smooth problem from w and q, given the share of the tolerance, and passes and seconds already used.
+#: Solves a smooth problem from w and q, given an absolute tolerance, and the passes and seconds already used.
 SolveSmooth = Callable[[Problem, Floats | None, Floats | None, float, float, float], Result]
 
 
@@ -37,6 +37,7 @@ def solve_with_kink(
     solve_smooth: SolveSmooth,
     *,
     tol: float,
+    atol: float | None,
     solve_alone: SolveSmooth | None = None,
 ) -> Result:
     """Solve smoothed problems until the gap of the true one is within the tolerance.
@@ -49,8 +50,8 @@ def solve_with_kink(
         Where to start.
     solve_smooth : callable
         Solves a smooth problem within what is left of the budgets.
-    tol : float
-        Relative tolerance.
+    tol, atol : float
+        Tolerances, as in `solve`.
     solve_alone : callable, optional
         Solves smooth problems of single groups, whose minima are found first for excess risks.
 
@@ -63,7 +64,7 @@ def solve_with_kink(
     if solve_alone is not None and problem.group_minima is None:
 
         def _alone(i: int) -> Result:
-            return solve_with_kink(problem.group(i), w, None, solve_alone, tol=tol)
+            return solve_with_kink(problem.group(i), w, None, solve_alone, tol=_FINER * tol, atol=atol)
 
         alone = [_alone(i) for i in range(problem.n_groups)]
         upper, lower = (np.array([getattr(one, end) for one in alone]) for end in ("upper_bound", "lower_bound"))
@@ -74,22 +75,20 @@ def solve_with_kink(
     w = None if w is None else centring.inward(w)
     width = _FIRST_WIDTH * _mean_deviation(problem)
     best = _Best(problem.least_value)
+    if atol is None:
+        atol = max(resolution(problem, centring), 0.0 if problem.group_minima is None else tol**2)
     trace: list[TraceRow] = []
-    share = 1.0
     while True:
         smooth = problem.with_rows(problem.data, problem.loss.smoothed(width))
-        found = solve_smooth(smooth, w, q, share, passes, seconds)
+        found = solve_smooth(smooth, w, q, _SHARE * width, passes, seconds)
         passes, seconds = passes + found.passes, seconds + found.seconds
         w, q = found.w, found.q
         best.take(problem, found, *_bounds_of(problem, smooth, w, q))
         last = replace(found.trace[-1], epoch=len(trace), passes=passes, seconds=seconds)
         trace.append(replace(last, upper=best.upper, lower=best.lower))
-        atol = found.atol / share
         if best.within(tol, atol) or found.status in _LAST or len(trace) == _MOST_WIDTHS:
             break
-        excess = best.gap / max(tol * abs(best.upper), atol, 1e-300)
-        width *= float(np.clip(0.5 / excess, *_FALLS))
-        share = max(_SHARE, _SHARE_OF_GAP * excess)
+        width *= float(np.clip(0.5 * max(tol * abs(best.upper), atol) / best.gap, *_FALLS))
     # The returned model, whose bounds rounding in the user's units may have changed.
     w = centring.outward(best.w)
     risks = Oracle(given).risks(w)

@@ -20,7 +20,7 @@ import numpy as np
 from groupdro.certificate import balance, linearise
 from groupdro.oracle import Oracle
 from groupdro.oracle.groups import GroupEvaluation
-from groupdro.problem import Problem
+from groupdro.problem import Problem, Quantile
 from groupdro.problem.domains import penalty_room
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Preparation
@@ -94,6 +94,8 @@ def _has_slack(problem: Problem, tol: float) -> bool:
     """Return whether a tolerance leaves slack, and whether the stage supports the problem and is worth its time."""
     if problem.n_groups == 1 or not problem.weight_set.is_simplex or tol < _LEAST_SLACK:
         return False
+    if isinstance(problem.loss, Quantile):
+        return False  # the tolerance of a smoothed problem is not that of the true one
     # If nothing bounds the coefficients, the average may have no minimiser, and bounds hold for only some models.
     known = problem.domain.ball is not None and GroupSQP().fits(problem) and not problem.unbounded
     if not known or problem.n_groups * problem.model.size > MOST_GRADIENT_VALUES:

@@ -328,8 +328,9 @@ class GroupSQP(Solver):
         while halvings < _HALVINGS and t > _SHORTEST:
             w = problem.within_domain(here.w + t * step)
             # Compute a Hessian for the full step only; try shorter steps by their risks alone.
-            there = self._evaluate(oracle, w, q) if t == 1.0 or not self._newton(problem) else None
-            risks = oracle.risks(w) if there is None else there.group_risks
+            with np.errstate(over="ignore", invalid="ignore"):  # exponentials of outputs
+                there = self._evaluate(oracle, w, q) if t == 1.0 or not self._newton(problem) else None
+                risks = oracle.risks(w) if there is None else there.group_risks
             new = self._merit(problem, state, w, risks)
             allowed = rounding if promised > rounding else _NOISE * abs(old)
             if np.isfinite(new) and new <= old - _SUFFICIENT * t * promised + allowed:

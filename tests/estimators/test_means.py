@@ -1,0 +1,136 @@
+"""Regressions of counts, amounts and quantiles against scikit-learn's."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import GammaRegressor, PoissonRegressor, QuantileRegressor, TweedieRegressor
+from sklearn.metrics import d2_tweedie_score
+
+import groupdro as gd
+from groupdro.losses import Gamma, Poisson, Quantile, Tweedie
+from tests.reference.random_problems import OF_MEANS, judge
+
+N = 2000
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 6))
+OUTPUT = X @ RNG.normal(size=6) * 0.3 - 0.5
+MEAN = np.exp(OUTPUT)
+GROUPS = RNG.choice(["a", "b", "c"], N, p=[0.7, 0.25, 0.05])
+COUNTS = RNG.poisson(MEAN * np.where(GROUPS == "c", 2.0, 1.0)).astype(float)
+AMOUNTS = RNG.gamma(2.0, MEAN / 2.0)
+KINDS = {
+    "poisson": ("poisson", COUNTS, PoissonRegressor),
+    "gamma": ("gamma", AMOUNTS, GammaRegressor),
+    "tweedie": (Tweedie(1.4), COUNTS * AMOUNTS, lambda **more: TweedieRegressor(power=1.4, link="log", **more)),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+@every_kind
+def test_plain_training_is_that_of_scikit_learn(kind):
+    loss, y, reference = KINDS[kind]
+    other = reference(alpha=1e-2, tol=1e-10, max_iter=1000, solver="newton-cholesky").fit(X, y)
+    model = gd.GroupDRORegressor(loss=loss, alpha=1e-2, robustness=0, tol=1e-11).fit(X, y, groups=GROUPS)
+    assert model.status_ == "converged"
+    np.testing.assert_allclose(model.coef_, other.coef_, atol=1e-6 * np.abs(other.coef_).max())
+    np.testing.assert_allclose(model.predict(X), other.predict(X), rtol=1e-5)
+    assert model.score(X, y) == pytest.approx(other.score(X, y), abs=1e-6)
+    plain = model.to_sklearn()
+    assert type(plain) is type(other)
+    np.testing.assert_allclose(plain.predict(X), model.predict(X), rtol=1e-12)
+    np.testing.assert_allclose(np.log(model.predict(X)), model.linear_predictor(X))
+
+
+def test_quantiles_reach_the_objective_of_linear_programming():
+    y = OUTPUT + RNG.normal(size=N)
+    other = QuantileRegressor(quantile=0.8, alpha=1e-2).fit(X, y)
+    model = gd.GroupDRORegressor(loss=Quantile(0.8), alpha=1e-2, l1_ratio=1.0, robustness=0, tol=1e-7)
+    model.fit(X, y, groups=GROUPS)
+    residual = y - other.predict(X)
+    best = np.maximum(0.8 * residual, -0.2 * residual).mean() + 1e-2 * np.abs(other.coef_).sum()
+    assert model.status_ == "converged"
+    assert model.lower_bound_ <= best * (1 + 1e-9)
+    assert model.upper_bound_ == pytest.approx(best, rel=1e-6)
+    np.testing.assert_allclose(model.to_sklearn().predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("solver", ["auto", "sqp", "aleg"])
+@pytest.mark.parametrize("objective", ["risk", "excess_risk"])
+@every_kind
+def test_the_worst_group_converges(kind, objective, solver):
+    loss, y, _ = KINDS[kind]
+    fits = [
+        gd.GroupDRORegressor(objective, loss=loss, robustness=robustness, solver=solver, tol=1e-3).fit(
+            X, y, groups=GROUPS
+        )
+        for robustness in (0.0, 0.5, 1.0)
+    ]
+    assert {model.status_ for model in fits} == {"converged"}
+    worst = [model.worst_risk_ for model in fits]
+    assert worst[2] <= worst[1] * (1 + 2e-3) <= worst[0] * (1 + 4e-3)
+
+
+@pytest.mark.parametrize("seed", [*range(30), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(30, 200))])
+def test_no_bound_is_refuted_by_an_independent_solver(seed):
+    assert judge(seed, losses=OF_MEANS).violations == ()
+
+
+def test_exposure_as_an_offset_is_exposure_as_a_weight():
+    exposure = 10.0 ** RNG.uniform(-4, 4, N)
+    y = RNG.poisson(np.minimum(MEAN * exposure, 1e6)).astype(float)
+    exact = {"loss": "poisson", "robustness": 0, "tol": 1e-11}
+    by_offset = gd.GroupDRORegressor(alpha=1e-3, **exact).fit(X, y, groups=GROUPS, offset=np.log(exposure))
+    alpha = 1e-3 / exposure.mean()  # of the weighted mean of the losses
+    rates = gd.GroupDRORegressor(alpha=alpha, **exact).fit(X, y / exposure, groups=GROUPS, sample_weight=exposure)
+    np.testing.assert_allclose(by_offset.coef_, rates.coef_, atol=1e-8)
+
+
+def test_labels_are_refused_by_their_row():
+    y = AMOUNTS.copy()
+    y[[7, 1500]] = 0.0
+    with pytest.raises(ValueError, match="positive for the gamma loss; got 0 in row 7"):
+        gd.GroupDRORegressor(loss="gamma").fit(X, y, groups=GROUPS)
+    with pytest.raises(ValueError, match="offset is 1e\\+03 in row"):
+        gd.GroupDRORegressor(loss="poisson").fit(X, COUNTS, groups=GROUPS, offset=np.full(N, 1e3))
+
+
+def test_counts_of_a_million_without_an_intercept_converge():
+    columns = np.column_stack([np.ones(N), X])
+    model = gd.GroupDRORegressor(loss="poisson", fit_intercept=False, alpha=1e-6)
+    model.fit(columns, RNG.poisson(1e6 * MEAN), groups=GROUPS)
+    assert model.status_ == "converged"
+    assert model.coef_[0] == pytest.approx(np.log(1e6) - 0.5, abs=0.5)
+
+
+@pytest.mark.parametrize("solver", ["aleg-theory", "dual-ascent"])
+def test_solvers_that_require_a_bound_of_the_curvature_refuse_by_name(solver):
+    data = gd.GroupedData.from_arrays(X, COUNTS, GROUPS)
+    problem = gd.Problem(data, Poisson(), gd.domains.L2Domain(penalty=1e-2))
+    with pytest.raises(ValueError, match=f"{solver}.*bounded curvature"):
+        gd.solve(problem, solver)
+
+
+def test_all_counts_zero_have_no_minimiser():
+    with pytest.warns(match="grow|forever|finite"):
+        model = gd.GroupDRORegressor(loss="poisson").fit(X, np.zeros(N), groups=GROUPS)
+    assert model.status_ == "no_finite_minimiser"
+
+
+def test_models_of_others_are_compared_by_the_same_deviance():
+    models = {"poisson": PoissonRegressor(alpha=1e-4)}
+    found = gd.compare(X, COUNTS, GROUPS, estimator=gd.GroupDRORegressor(loss="poisson"), models=models, cv=None)
+    risks = dict(zip(found.columns["model"], found.columns["mean_risk"], strict=True))
+    assert risks["poisson"] == pytest.approx(risks["ERM"], rel=1e-2)
+
+
+def test_stores_and_cross_validation_take_these_losses(tmp_path):
+    exposure = RNG.uniform(0.5, 2.0, N)
+    store = gd.GroupedStore.write_arrays(
+        tmp_path / "store", X, COUNTS, GROUPS, offset=np.log(exposure), task="regression"
+    )
+    model = gd.GroupDRORegressor(loss="poisson").fit(store)
+    other = gd.GroupDRORegressor(loss="poisson").fit(X, COUNTS, groups=GROUPS, offset=np.log(exposure))
+    np.testing.assert_allclose(model.upper_bound_, other.upper_bound_, rtol=1e-4)
+    search = gd.GroupDRORegressorCV(gd.GroupDRORegressor(loss=Gamma()), alphas=[1e-3, 1e-1], robustness=[0.0, 1.0])
+    search.fit(X, AMOUNTS, groups=GROUPS)
+    assert search.alpha_ == 1e-3
+    assert d2_tweedie_score(AMOUNTS, search.predict(X), power=2) > 0.1
