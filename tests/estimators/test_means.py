@@ -134,3 +134,29 @@ def test_stores_and_cross_validation_take_these_losses(tmp_path):
     search.fit(X, AMOUNTS, groups=GROUPS)
     assert search.alpha_ == 1e-3
     assert d2_tweedie_score(AMOUNTS, search.predict(X), power=2) > 0.1
+
+
+@every_kind
+def test_reports_explain_deviances_and_compare_actual_with_expected(kind):
+    loss, y, _ = KINDS[kind]
+    model = gd.GroupDRORegressor(loss=loss).fit(X, y, groups=GROUPS)
+    report = gd.group_report(model, X, y, GROUPS, metrics=["d2", "actual_over_expected"], n_bootstrap=200)
+    predicted = model.predict(X)
+    power = {"poisson": 1, "gamma": 2, "tweedie": 1.4}[kind]
+    for group, row in report.by_group.items():
+        own = group == GROUPS
+        assert row["d2"] == pytest.approx(d2_tweedie_score(y[own], predicted[own], power=power))
+        assert row["actual_over_expected"] == pytest.approx(y[own].mean() / predicted[own].mean())
+        if group == "c":
+            continue  # has too few rows
+        assert row["actual_over_expected_low"] < row["actual_over_expected"] < row["actual_over_expected_high"]
+        assert row["d2_low"] < row["d2"] < row["d2_high"] <= 1
+
+
+def test_the_share_below_a_quantile_has_an_interval():
+    y = OUTPUT + RNG.normal(size=N)
+    model = gd.GroupDRORegressor(loss=Quantile(0.9), robustness=0).fit(X, y, groups=GROUPS)
+    report = gd.group_report(model, X, y, GROUPS, metrics="share_below")
+    assert report.overall["share_below"] == pytest.approx(0.9, abs=0.01)
+    for row in report.by_group.values():
+        assert row["share_below_low"] < row["share_below"] < row["share_below_high"]

@@ -7,11 +7,12 @@ from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
+from scipy.special import xlogy
 from sklearn.base import is_classifier
 from sklearn.metrics import get_scorer, get_scorer_names
 
 from groupdro.evaluation.inference import Scale
-from groupdro.evaluation.models import predictions_of, row_losses
+from groupdro.evaluation.models import final_estimator, predictions_of, row_losses
 from groupdro.evaluation.statistics import (
     AnyFunction,
     AreaUnderROC,
@@ -21,6 +22,8 @@ from groupdro.evaluation.statistics import (
     Median,
     Statistic,
 )
+from groupdro.problem import Loss
+from groupdro.problem.glm_losses import LogLinkLoss, deviance_power
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Array, Floats, Mask
 from groupdro.utils.vectors import class_codes
@@ -63,6 +66,15 @@ class Outputs:
     def predicted(self) -> Array:
         """The predictions."""
         return self._response("predict")
+
+    @property
+    def own_loss(self) -> Loss | None:
+        """Loss of the model if it is a regressor of this package, or the one given; None for others."""
+        if isinstance(self._loss, Loss):
+            return self._loss
+        inner = final_estimator(self.model)
+        own = getattr(inner, "_own_loss", None)
+        return None if own is None or self.classifies else own()
 
     @cached_property
     def right(self) -> Mask:
@@ -271,8 +283,47 @@ def _explained_log_loss(outputs: Outputs) -> FunctionOfMeans:
     return FunctionOfMeans(columns, function, kinds, columns[:, 0])
 
 
+def _explained_deviance(outputs: Outputs, loss: LogLinkLoss) -> FunctionOfMeans:
+    """Return one minus the deviance over that of the mean label, which a function of the label's mean leaves."""
+    y, power = outputs.y.astype(np.float64), deviance_power(loss)
+    deviances = loss.value(np.log(outputs.predicted.astype(np.float64)), y)
+    scale = 1.0 if power in (1, 2) else -1.0 / ((2.0 - power) * (power - 1.0))
+
+    def of(mean: Floats) -> tuple[Floats, Floats]:
+        """Return the part of the deviance that depends on the labels alone, and its derivative."""
+        if power == 1:
+            return xlogy(mean, mean), np.log(np.maximum(mean, 1e-300)) + 1.0
+        if power == 2:
+            return -np.log(mean), -1.0 / mean
+        return scale * mean ** (2.0 - power), (2.0 - power) * scale * np.maximum(mean, 1e-300) ** (1.0 - power)
+
+    def function(means: Floats) -> tuple[Floats, Floats]:
+        deviance, label, each = means.T
+        of_label, slope = of(label)
+        null = each - of_label
+        null = np.where(null > 1e-12 * np.abs(each), null, np.nan)  # all labels are equal
+        share = deviance / null
+        return 1.0 - share, np.column_stack([-1.0 / null, -share / null * slope, share / null])
+
+    columns = np.column_stack([deviances, y, of(y)[0]])
+    return FunctionOfMeans(columns, function, np.ones((len(y), 1), dtype=bool), deviances)
+
+
 def _d2(outputs: Outputs) -> FunctionOfMeans:
-    return _explained_log_loss(outputs) if outputs.classifies else _explained_squares(outputs)
+    if outputs.classifies:
+        return _explained_log_loss(outputs)
+    loss = outputs.own_loss
+    return _explained_deviance(outputs, loss) if isinstance(loss, LogLinkLoss) else _explained_squares(outputs)
+
+
+def _actual_over_expected(outputs: Outputs) -> FunctionOfMeans:
+    columns = np.column_stack([outputs.y, outputs.predicted]).astype(np.float64)
+
+    def function(means: Floats) -> tuple[Floats, Floats]:
+        actual, expected = means.T
+        return actual / expected, np.column_stack([1.0 / expected, -actual / expected**2])
+
+    return FunctionOfMeans(columns, function, np.ones((len(columns), 1), dtype=bool), np.abs(columns[:, 0]))
 
 
 #: Columns of reports beside the metrics.
@@ -315,6 +366,8 @@ METRICS = {
         _of_numbers("mae", larger_is_better=False, statistic=lambda out: _mean(np.abs(out.residual))),
         _of_numbers("median_error", larger_is_better=False, statistic=lambda out: Median(np.abs(out.residual))),
         Metric("d2", larger_is_better=True, statistic=_d2, bounds=(-np.inf, 1.0)),
+        _of_numbers("actual_over_expected", larger_is_better=False, statistic=_actual_over_expected),
+        _of_numbers("share_below", larger_is_better=False, statistic=lambda out: _mean(out.y <= out.predicted)),
     )
 }
 
