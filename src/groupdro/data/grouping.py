@@ -11,7 +11,7 @@ from groupdro.utils.arguments import as_table, error_prefix
 from groupdro.utils.types import Array, Indices, Mask
 from groupdro.utils.vectors import series_values
 
-__all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "names_array", "read_groups"]
+__all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "names_array", "read_groups", "read_labels"]
 
 _LARGEST_TEXT = 1 << 24  # bytes of an array of names above which it must not waste space
 
@@ -237,6 +237,11 @@ def _refuse_dummies(columns: "list[nw.Series[Any]]") -> None:
             "groups.astype(bool) for the former (polars: groups.cast(pl.Boolean)), and the labels themselves or "
             "groups.astype(str) for the latter."
         )
+
+
+def read_labels(labels: "nw.Series[Any] | Array") -> tuple[Indices, list[Any]]:
+    """Return integer codes, -1 for a missing value, and the sorted distinct values."""
+    return _read_series(labels) if isinstance(labels, nw.Series) else _read_array(labels)
 
 
 def _read_series(series: "nw.Series[Any]") -> tuple[Indices, list[Any]]:
