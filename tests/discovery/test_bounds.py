@@ -25,7 +25,7 @@ def test_bounds_are_below_differences_by_the_same_number_of_standard_errors(weig
     rng = np.random.default_rng(0)
     n = 600
     losses = rng.exponential(size=n)
-    insides = [rng.random(n) < share for share in (0.1, 0.3, 0.5)]
+    insides = [rng.random(n) < share for share in (0.1, 0.2, 0.3)]
     clusters = rng.integers(0, 150, n) if clustered else np.arange(n)
     weights = rng.uniform(0.5, 2.0, n) if weighted else np.ones(n)
     found = judged(
@@ -35,7 +35,9 @@ def test_bounds_are_below_differences_by_the_same_number_of_standard_errors(weig
         means = [np.average(losses[part], weights=weights[part]) for part in (inside, ~inside)]
         assert found.inside[k] == pytest.approx(means[0])
         assert found.outside[k] == pytest.approx(means[1])
-        error = cluster_error(losses, inside, clusters, weights)
+        units = np.bincount(clusters[inside], weights=weights[inside])
+        size = units.sum() ** 2 / np.square(units).sum()
+        error = cluster_error(losses, inside, clusters, weights) * np.sqrt(size / (size - 1.0))
         assert found.low[k] == pytest.approx(means[0] - means[1] - found.critical * error)
     assert 1.6 < found.critical < 3.5
 

@@ -257,6 +257,30 @@ def test_plot_shows_the_bounds(planted):
     np.testing.assert_allclose([line[0, 0] for line in display.bounds_.get_segments()], found.columns["at_least"])
 
 
+def test_a_comparison_judges_only_on_rows_that_the_search_has_not_seen():
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(3000, 3)), columns=["a", "b", "c"])
+    y = pd.Series(np.where(X["b"] > 0.7, -2.0, 1.0) * X["a"] + 0.5 * rng.normal(size=3000))
+    model = gd.GroupDRORegressor(robustness=0.0).fit(X[:1000], y[:1000], groups=np.zeros(1000))
+    found = gd.find_groups(model, X[1000:], y[1000:])
+    judged = []
+
+    def metric(y_true, y_pred):
+        judged.extend(y_true)
+        return -np.mean(np.square(y_true - y_pred))
+
+    result = gd.compare(X, y, groups=found, cv=None, metrics=["risk", metric], n_bootstrap=20)
+    assert set(judged) <= set(y[:1000])
+    assert result.reports["ERM"].overall["n"] == 250
+    assert result.changes["GDRO"].gain[0] > 0
+    with pytest.raises(ValueError, match="groups were found on all rows of X"):
+        gd.compare(X[1000:], y[1000:], groups=found)
+    with pytest.raises(ValueError, match="held_out: groups were found on these rows"):
+        gd.compare(X[:1000], y[:1000], groups=found, held_out=(X[1000:], y[1000:], found))
+    with pytest.raises(TypeError, match=r"groups\.partition"):
+        read_groups(found, 1000)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

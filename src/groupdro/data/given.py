@@ -9,14 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import _safe_indexing
 
-from groupdro.data.grouping import Grouping, read_groups
+from groupdro.data.grouping import Grouping, GroupRules, read_groups
 from groupdro.utils.arguments import as_table, number_of_rows
 from groupdro.utils.types import Array, Floats, Indices
 from groupdro.utils.vectors import LARGEST, read_finite, read_offset, read_target
 
 __all__ = [
     "GivenRows",
-    "GroupRules",
     "RowSource",
     "read_clusters",
     "read_given",
@@ -94,14 +93,6 @@ class RowSource(ABC):
     @abstractmethod
     def given(self) -> GivenRows:
         """Return the rows."""
-
-
-class GroupRules(ABC):
-    """Rules that assign rows to groups by their columns."""
-
-    @abstractmethod
-    def grouping(self, X: Any) -> Grouping:
-        """Return the groups of rows."""
 
 
 def read_given(

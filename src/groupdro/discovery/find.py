@@ -140,8 +140,10 @@ def find_groups(
     -----
     The search keeps the 20 best conjunctions of each length, by the studentised difference of the mean loss inside and
     outside. Losses other than zero-one are clipped at their 99% quantile for it. Numbers are compared with up to 31
-    quantiles. Each of the 200 most frequent categories is a condition of its own, and so is a missing value. Of groups
-    that overlap by more than half, the best one is kept. What the search half shows is optimistic and never reported.
+    quantiles. Each of the 200 most frequent categories is a condition of its own, and so is a missing value. A group
+    has at most half of the rows. Of groups that overlap by more than half, the best one is kept, and none that is worse
+    only because of the rows that it shares with better ones. What the search half shows is optimistic and never
+    reported.
 
     The lower bounds use the bootstrap of the largest studentised deviation: rows of the other half, or clusters of
     them, are resampled with Poisson weights, and each resample is studentised by its own standard error.
@@ -231,7 +233,7 @@ def find_groups(
         n_rows=(len(searched), len(judging)),
         detectable=(_EXAMPLE, _detectable(quantities[0], found[0], judged.critical, judging, judged_by, own_weights)),
         in_sample=in_sample,
-        _seen=described.keys(described.names),
+        _seen=described.keys(described.names)[np.concatenate([searched, judging])],
     )
 
 

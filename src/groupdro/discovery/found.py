@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.data.given import GroupRules
-from groupdro.data.grouping import Grouping
+from groupdro.data.grouping import Grouping, GroupRules
 from groupdro.discovery.conditions import Columns, Rule
 from groupdro.discovery.display import FoundGroupsDisplay
 from groupdro.utils.arguments import printable

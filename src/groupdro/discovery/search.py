@@ -18,6 +18,9 @@ _EXTENSIONS = 60  # best extensions of each rule that are compared with those of
 _GAIN = 0.5
 _SAME = 0.95  # overlap (intersection over union) from which two rules count as one
 _OWN_SCORE = 2.0  # that a group must have without the rows of better groups, or it is only their shadow
+# Largest share of the rows in a group. Where more rows are bad than good, the group is not what is special; and bounds
+# are too optimistic if few rows are outside and their losses are skewed to the right, as losses are.
+_MOST_ROWS = 0.5
 _CLIPPED = 0.99  # quantile at which losses are clipped, so that single rows do not lead the search
 _PRIOR = 10.0  # rows with the variance of all rows that are added to each group's own variance
 
@@ -106,7 +109,7 @@ def search(
                 if len(rule) == size:
                     grown.setdefault(rule, (float(own[c]), parent, c))
         beam = scorer.distinct(grown)
-        pool += beam
+        pool += [one for one in beam if scorer.share(one.rows) <= _MOST_ROWS]
         if not beam:
             break
     pool.sort(key=lambda one: -one.score)
@@ -205,6 +208,10 @@ class _Scorer:
             if len(kept) == _WIDTH:
                 break
         return kept
+
+    def share(self, rows: Indices) -> float:
+        """Return the share of the weight that some rows have."""
+        return float(self._sums[rows, 0].sum() / self._total[0])
 
     def mask(self, rows: Indices) -> Mask:
         """Return positions as a mask."""

@@ -8,8 +8,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
 
 from groupdro.data import GroupedData
-from groupdro.data.given import GivenRows, GroupRules, refuse_other_order, refuse_own
-from groupdro.data.grouping import names_array
+from groupdro.data.given import GivenRows, refuse_other_order, refuse_own
+from groupdro.data.grouping import GroupRules, names_array
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.blend import Blend, row_shares
 from groupdro.estimators.fitted import FittedModel, adopt, unfitted
