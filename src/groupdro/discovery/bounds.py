@@ -95,6 +95,7 @@ def judge(
     parts = [[_part(group, side, mass, units, n_units) for side in (True, False)] for group in groups]
     inside, outside = np.array([[part.mean for part in pair] for pair in parts]).T
     difference = inside - outside
+    columns = [_columns(*pair) for pair in parts]
     everything = np.ones((1, n_units))
     sizes = np.array(
         [
@@ -102,7 +103,7 @@ def judge(
             for group in groups
         ]
     )
-    errors = np.array([_studentised(everything, pair)[1][0] for pair in parts])
+    errors = np.array([_studentised(everything, own)[1][0] for own in columns])
     errors *= np.sqrt(sizes / np.maximum(sizes - 1.0, 1.0))
     needed = np.array([least * (1 + _mostly_large(group)) for group in groups])
     enough = (sizes >= needed - 1e-9) & (errors > 1e-12 * np.abs(difference))
@@ -112,7 +113,7 @@ def judge(
     largest = np.full(n_bootstrap, -np.inf)
     for place, drawn in draws:
         for k in np.flatnonzero(enough):
-            strayed, spread = _studentised(drawn, parts[k])
+            strayed, spread = _studentised(drawn, columns[k])
             deviations = strayed / np.maximum(spread, LEAST_ERROR * errors[k])
             largest[place] = np.maximum(largest[place], deviations)
     critical = float(np.sort(largest)[min(math.ceil((n_bootstrap + 1) * level), n_bootstrap) - 1])
@@ -139,10 +140,14 @@ def _part(group: Group, side: bool, mass: Floats, units: Indices, n_units: int) 
     return _Part(mean, total, deviations)
 
 
-def _studentised(drawn: Floats, pair: list[_Part]) -> tuple[Floats, Floats]:
+def _columns(inside: _Part, outside: _Part) -> Floats:
+    """Return what has to be summed over the units of a draw: weights, deviations, and their products."""
+    a, b, c, d = inside.mass, inside.deviations, outside.mass, outside.deviations
+    return np.stack([a, b, c, d, a * a, a * b, b * b, c * c, c * d, d * d, b * d, b * c, a * d, a * c], axis=1)
+
+
+def _studentised(drawn: Floats, columns: Floats) -> tuple[Floats, Floats]:
     """Return by how much the difference of two means deviates in each draw, and its standard error."""
-    (a, b), (c, d) = ((part.mass, part.deviations) for part in pair)
-    columns = np.stack([a, b, c, d, a * a, a * b, b * b, c * c, c * d, d * d, b * d, b * c, a * d, a * c], axis=1)
     sums = (drawn @ columns).T
     n1, n0 = np.maximum(sums[0], 1e-300), np.maximum(sums[2], 1e-300)
     m1, m0 = sums[1] / n1, sums[3] / n0

@@ -233,7 +233,7 @@ def find_groups(
         n_rows=(len(searched), len(judging)),
         detectable=(_EXAMPLE, _detectable(quantities[0], found[0], judged.critical, judging, judged_by, own_weights)),
         in_sample=in_sample,
-        _seen=described.keys(described.names)[np.concatenate([searched, judging])],
+        _seen=encoded.keys[np.concatenate([searched, judging])],
     )
 
 
