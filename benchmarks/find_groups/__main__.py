@@ -1,11 +1,12 @@
 import argparse
 
-from benchmarks.find_groups import chance
+from benchmarks.find_groups import chance, rivals
 
 COMMANDS = {
     "nulls": (chance.nulls, 2_000),
     "planted": (chance.find_planted, 100),
     "coverage": (chance.coverage, 200),
+    "rivals": (rivals.rivals, 100),
 }
 
 

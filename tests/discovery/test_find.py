@@ -100,6 +100,16 @@ def test_nothing_is_found_in_noise_and_the_message_says_what_would_have_been():
         found.plot()
 
 
+@pytest.mark.parametrize("columns", [np.ones((2000, 1)), np.arange(2000.0)[:, None] % 2])
+def test_columns_that_tell_nothing_give_no_candidate(columns):
+    losses = np.repeat([1.0, 2.0, 3.0, 4.0], 500)  # as large where the column is 0 as where it is 1
+    found = gd.find_groups(losses=losses, columns=columns)
+    assert len(found) == 0
+    assert np.isfinite(found.detectable[1])
+    few = gd.find_groups(losses=losses[:100], columns=columns[:100])
+    assert "too few rows" in few.message
+
+
 def test_what_would_have_been_found_is_found_about_four_times_out_of_five():
     frame = pd.DataFrame(np.random.default_rng(0).normal(size=(2000, 4)), columns=list("abcd"))
     inside = frame["a"].to_numpy() > np.quantile(frame["a"], 0.9)

@@ -46,7 +46,7 @@ class Judged:
     enough : ndarray of bool of shape (n_groups,)
         Groups with enough rows; the others have no bound.
     critical : float
-        Number of standard errors by which the bounds are below the differences.
+        Number of standard errors by which the bounds are below the differences; NaN if there are no bounds.
     """
 
     inside: Floats
@@ -88,6 +88,9 @@ def judge(
         The bounds, from the largest studentised deviation over all groups: rows or clusters are resampled with Poisson
         weights, and every resample is divided by its own standard error.
     """
+    if not groups:
+        nothing = np.empty(0)
+        return Judged(nothing, nothing, nothing, np.empty(0, dtype=bool), np.nan)
     n = len(groups[0].losses)
     mass = np.ones(n) if weights is None else weights / weights.max()
     units, draws = draw_units(n, clusters, n_bootstrap, seed)

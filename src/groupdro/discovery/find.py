@@ -221,6 +221,9 @@ def find_groups(
         if linear is not None and linear is not False:
             row["headroom"] = _headroom(model, given, rule.holds(described), linear)
         rows.append((rule, {**row, "note": note_on(row.get("headroom", np.nan))}))
+    # Without any bound, such as where there is no candidate, that of independent normal numbers.
+    critical = float(norm.ppf(level ** (1.0 / n_groups))) if np.isnan(judged.critical) else judged.critical
+    detectable = _detectable(quantities[0], found[0], critical, judging, judged_by, own_weights, least)
     names = [name for name in _TABLE if name in (rows[0][1] if rows else _TABLE[:-2])]
     names = [name for name in names if name != "metric" or len(quantities) > 1]
     return FoundGroups(
@@ -231,7 +234,7 @@ def find_groups(
         searched=tuple(described.names),
         n_conditions=len(encoded.conditions),
         n_rows=(len(searched), len(judging)),
-        detectable=(_EXAMPLE, _detectable(quantities[0], found[0], judged.critical, judging, judged_by, own_weights)),
+        detectable=(_EXAMPLE, detectable),
         in_sample=in_sample,
         _seen=encoded.keys[np.concatenate([searched, judging])],
     )
@@ -345,14 +348,16 @@ def _detectable(
     rows: Indices,
     clusters: Indices | None,
     weights: Floats | None,
+    least: int,
 ) -> float:
     """Return how much worse a group must be to be found with a probability of 80%, approximately.
 
-    It must exceed the best score that chance gave in the search, and the lower bound must exceed zero.
+    It must exceed the best score that chance gave in the search, and the lower bound must exceed zero. NaN if a group
+    of that share would have too few rows.
     """
     counted = quantity.counted[rows]
     n = effective_size(counted, clusters, weights)
-    if not np.isfinite(critical) or not n:
+    if n * _EXAMPLE < least:
         return np.nan
     spread = float(np.std(quantity.losses[rows][counted]))
     return float((max(critical, found.largest_score) + _POWER) * spread / np.sqrt(n * _EXAMPLE * (1.0 - _EXAMPLE)))
