@@ -89,5 +89,16 @@ def test_only_counted_rows_matter():
     np.testing.assert_array_equal(first.low, second.low)
 
 
+def test_a_group_without_rows_has_no_bound():
+    found = judged(np.random.default_rng(0).exponential(size=100), [np.zeros(100, bool), np.arange(100) < 30])
+    assert found.enough.tolist() == [False, True]
+    assert np.isfinite(found.low).tolist() == [False, True]
+
+
+def test_a_draw_may_miss_all_rows_of_a_group():
+    losses = np.random.default_rng(0).exponential(size=40)
+    assert np.isfinite(judged(losses, [np.arange(40) < 2], least=2).low).all()
+
+
 def test_equal_losses_say_nothing():
     assert not judged(np.ones(200), [np.arange(200) < 100]).enough.any()

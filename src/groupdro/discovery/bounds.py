@@ -11,6 +11,7 @@ from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = ["Group", "Judged", "effective_size", "judge"]
 
+_NO_WEIGHT = 1e-100  # of a draw without any row; its square must not be zero
 _SKEWED = -0.5  # skewness from which losses count as mostly large; error rates above 62% have it
 
 
@@ -152,7 +153,7 @@ def _columns(inside: _Part, outside: _Part) -> Floats:
 def _studentised(drawn: Floats, columns: Floats) -> tuple[Floats, Floats]:
     """Return by how much the difference of two means deviates in each draw, and its standard error."""
     sums = (drawn @ columns).T
-    n1, n0 = np.maximum(sums[0], 1e-300), np.maximum(sums[2], 1e-300)
+    n1, n0 = np.maximum(sums[0], _NO_WEIGHT), np.maximum(sums[2], _NO_WEIGHT)
     m1, m0 = sums[1] / n1, sums[3] / n0
     aa, ab, bb, cc, cd, dd, bd, bc, ad, ac = sums[4:]
     squared = (bb - 2.0 * m1 * ab + m1**2 * aa) / n1**2 + (dd - 2.0 * m0 * cd + m0**2 * cc) / n0**2
@@ -170,6 +171,8 @@ def _mostly_large(group: Group) -> bool:
 
 def effective_size(counted: Mask, clusters: Indices | None, weights: Floats | None) -> float:
     """Return the effective number of rows or clusters among those that are counted."""
+    if not counted.any():
+        return 0.0
     n = len(counted)
     everything = Grouping(np.array([0, n]), np.arange(n), ("all",), overlapping=False)
     return float(effective_sizes(everything, clusters, weights, counted)[0])
