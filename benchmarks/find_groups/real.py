@@ -74,7 +74,7 @@ def problems(n: int) -> None:
         "problems",
         "# Groups found in real tables\n\nA third of the rows fits the model, a third is searched and judged by "
         "`find_groups`, and a third shows whether the groups are worse there too. Log loss, or half the squared "
-        "residual of a target of variance 1. The parts are random; of bike and beijing, they follow each other in time. "
+        "residual of a target of variance 1. The parts are random; of bike and beijing, they are consecutive. "
         f"{n} splits of each random kind; the table shows the first.\n\n"
         f"Of {total} groups that were found, {above} ({above / total:.0%}) have a larger loss than the other rows on "
         f"rows that were not used, and {held} ({held / total:.0%}) by at least the lower bound.\n\n"

@@ -87,6 +87,21 @@ def test_both_bounds_of_a_number_are_written_as_one():
     assert str(rule) == "1 < x <= 3 & g = a"
 
 
+def test_whole_numbers_between_neighbours_are_written_as_equal():
+    assert str(Rule((Condition("hour", "<=", 8), Condition("hour", ">", 7)))) == "hour = 8"
+    assert str(Rule((Condition("hour", "<=", 8.0), Condition("hour", ">", 7.0)))) == "7.0 < hour <= 8.0"
+
+
+def test_numbers_with_two_values_are_compared_for_equality():
+    frame = pd.DataFrame({"flag": np.arange(300) % 2})
+    columns, encoded = encoded_columns(frame)
+    assert [str(condition) for condition in encoded.conditions] == ["flag = 0", "flag = 1"]
+    for c, condition in enumerate(encoded.conditions):
+        np.testing.assert_array_equal(condition.holds(columns), frame["flag"] == condition.value)
+        np.testing.assert_array_equal(encoded.holds((c,), np.arange(300)), frame["flag"] == condition.value)
+    assert not Condition("flag", "=", "0").holds(columns).any()
+
+
 def test_categories_and_missing_columns_of_new_rows():
     rule = Rule((Condition("region", "=", "north"),))
     new = pd.DataFrame({"region": ["west", "north", None]})

@@ -156,7 +156,7 @@ class Condition:
     column : str
         Name of the column.
     kind : {"<=", ">", "=", "missing", "present"}
-        What must hold. A missing value is neither below nor above anything.
+        What must hold. A missing value is neither equal to anything, nor below or above it.
     value : object
         The number, time or category; None if the condition is about missing values.
     """
@@ -171,8 +171,9 @@ class Condition:
         if self.kind in ("missing", "present"):
             return np.asarray(found.missing == (self.kind == "missing"))
         if self.kind == "=":
-            if found.categories is None:  # numbers where there were categories: none of them
-                return np.zeros(len(found.values), dtype=bool)
+            if found.categories is None:
+                number = isinstance(self.value, int | float) and found.values.dtype.kind in "iuf"
+                return found.values == self.value if number else np.zeros(len(found.values), dtype=bool)
             matches = [k for k, category in enumerate(found.categories) if _same(category, self.value)]
             return np.isin(found.values, matches)
         if found.categories is not None:
@@ -207,14 +208,14 @@ class Rule:
         return np.logical_and.reduce([condition.holds(columns) for condition in self.conditions])
 
     def __str__(self) -> str:
+        bounds = {(condition.column, condition.kind): condition.value for condition in self.conditions}
         parts = []
         for condition in self.conditions:
-            above = [other for other in self.conditions if other.column == condition.column and other.kind == ">"]
-            if condition.kind == "<=" and above:
-                parts.append(f"{_text(above[0].value)} < {condition}")
-            elif condition.kind != ">" or not any(
-                other.column == condition.column and other.kind == "<=" for other in self.conditions
-            ):
+            above = bounds.get((condition.column, ">"))
+            if condition.kind == "<=" and above is not None:
+                one = isinstance(above, int) and condition.value == above + 1
+                parts.append(f"{condition.column} = {condition.value}" if one else f"{_text(above)} < {condition}")
+            elif condition.kind != ">" or (condition.column, "<=") not in bounds:
                 parts.append(str(condition))
         return printable(" & ".join(parts))
 
@@ -306,15 +307,19 @@ def _encode_categories(
 
 def _encode_numbers(name: str, column: Column, searched: Indices) -> tuple[Array, list[tuple[Condition, int, int]]]:
     some = searched[:: -(-len(searched) // _MOST_SORTED)]
-    cuts = _cuts(np.sort(column.values[some][~column.missing[some]]))
+    ordered = np.sort(column.values[some][~column.missing[some]])
+    cuts = _cuts(ordered)
     codes = np.searchsorted(cuts, column.values, side="left").astype(np.uint8)
     codes[column.missing] = 0
+    if (
+        len(cuts) == 1
+        and ordered.dtype.kind in "iuf"
+        and np.isin(column.values, ordered[[0, -1]])[~column.missing].all()
+    ):
+        return codes, [(Condition(name, "=", _plain(value)), k, k + 1) for k, value in enumerate(ordered[[0, -1]])]
     own = []
     for k, value in enumerate(cuts):
-        # Single precision is written with few digits, which the conversion to a Python number would not keep.
-        cut = (
-            float(str(value)) if isinstance(value, np.floating) else value.item() if value.dtype.kind in "iu" else value
-        )
+        cut = _plain(value)
         own += [(Condition(name, "<=", cut), 0, k + 1), (Condition(name, ">", cut), k + 1, len(cuts) + 1)]
     return codes, own
 

@@ -191,7 +191,8 @@ def find_groups(
     least = max(_LEAST_ROWS, math.ceil(_LEAST_SHARE * len(searched))) if min_rows is None else int(min_rows)
     encoded = encode(described, searched, least)
     _say(verbose, f"{len(encoded.conditions)} conditions on {len(described.names)} columns")
-    found = [_search(encoded, searched, each, weights, least, max_conditions, n_groups) for each in quantities]
+    options: dict[str, Any] = {"least": least, "depth": max_conditions, "n_groups": n_groups}
+    found = [_search(encoded, searched, each, weights, clusters, **options) for each in quantities]
     _say(verbose, f"{sum(len(each.candidates) for each in found)} candidates in {len(searched)} rows")
     candidates = [(each, one) for each, those in zip(quantities, found, strict=True) for one in those.candidates]
     groups = [
@@ -331,14 +332,13 @@ def _search(
     rows: Indices,
     quantity: _Quantity,
     weights: Floats | None,
-    least: int,
-    depth: int,
-    n_groups: int,
+    clusters: Indices | None,
+    **options: Any,
 ) -> Searched:
     counted = rows[quantity.counted[rows]]
-    if not len(encoded.conditions) or len(counted) < 2 * least:
+    if not len(encoded.conditions) or len(counted) < 2 * options["least"]:
         return Searched([], 0.0)
-    return search(encoded, counted, quantity.losses, weights, least=least, depth=depth, n_groups=n_groups)
+    return search(encoded, counted, quantity.losses, weights, clusters, **options)
 
 
 def _detectable(

@@ -1,6 +1,7 @@
 """Beam search for the conjunctions of conditions under which the mean loss is largest, relative to its noise."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ _EXTENSIONS = 60  # best extensions of each rule that are compared with those of
 # Increase of the score by which another condition must pay for itself. Without it, every rule gets as many conditions
 # as are allowed. Planted groups are found as often with 0.5, and a little less with 1.5.
 _GAIN = 1.0
+_RESCORED = 200  # best extensions of a depth whose scores are computed anew where rows form clusters
 _SAME = 0.95  # overlap (intersection over union) from which two rules count as one
 _OWN_SCORE = 2.0  # that a group must have without the rows of better groups, or it is only their shadow
 # Largest share of the rows in a group. Where more rows are bad than good, the group is not what is special; and bounds
@@ -65,6 +67,7 @@ def search(
     searched: Indices,
     losses: Floats,
     weights: Floats | None,
+    clusters: Indices | None = None,
     *,
     least: float,
     depth: int,
@@ -81,8 +84,10 @@ def search(
         The rows to search.
     losses, weights : ndarray of shape (n_rows,)
         Losses of all rows, and their weights if they differ.
+    clusters : ndarray of int of shape (n_rows,), optional
+        Cluster of each row.
     least : float
-        Effective number of rows that must be inside and outside.
+        Effective number of rows (or clusters) that must be inside and outside.
     depth : int
         Largest number of conditions.
     n_groups : int
@@ -95,7 +100,14 @@ def search(
     Searched
         The rules.
     """
-    scorer = _Scorer(encoded, searched, losses[searched], None if weights is None else weights[searched], least)
+    scorer = _Scorer(
+        encoded,
+        searched,
+        losses[searched],
+        None if weights is None else weights[searched],
+        None if clusters is None else clusters[searched],
+        least,
+    )
     beam = [Candidate((), 0.0, np.arange(len(searched)))]
     pool: list[Candidate] = []
     for size in range(1, depth + 1):
@@ -134,12 +146,18 @@ class _Scorer:
     ----------
     encoded, searched, least : object
         As for `search`.
-    losses, weights : ndarray of shape (n_searched,)
-        Losses and weights of these rows.
+    losses, weights, clusters : ndarray of shape (n_searched,)
+        Losses, weights and clusters of these rows.
     """
 
     def __init__(
-        self, encoded: EncodedColumns, searched: Indices, losses: Floats, weights: Floats | None, least: float
+        self,
+        encoded: EncodedColumns,
+        searched: Indices,
+        losses: Floats,
+        weights: Floats | None,
+        clusters: Indices | None,
+        least: float,
     ):
         self._conditions = encoded
         self._codes: Array = np.ascontiguousarray(encoded.codes[searched])
@@ -151,6 +169,7 @@ class _Scorer:
         self._total = self._sums.sum(axis=0)
         self._effective = float(mass.sum() / np.square(mass).sum())  # effective rows per unit of mass
         self._least = least
+        self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1].ravel()
         self._n_codes = int(self._codes.max(initial=0)) + 1
 
     def scores(self, rows: Indices) -> Floats:
@@ -197,17 +216,48 @@ class _Scorer:
 
     def distinct(self, grown: dict[tuple[int, ...], tuple[float, Candidate, int]]) -> list[Candidate]:
         """Return the best rules, without those that are nearly a copy of a better one."""
+        ordered = sorted(grown.items(), key=lambda item: -item[1][0])
+        found: Iterator[Candidate] = (
+            Candidate(rule, score, self._extended(parent.rows, c)) for rule, (score, parent, c) in ordered
+        )
+        if self._clusters is not None:
+            found = self._rescored(found, [parent for _, (_, parent, _) in ordered], self._clusters)
         kept: list[Candidate] = []
         masks: list[Mask] = []
-        for rule, (score, parent, c) in sorted(grown.items(), key=lambda item: -item[1][0]):
-            codes = self._codes[parent.rows, self._conditions.column[c]]
-            rows = parent.rows[(codes >= self._conditions.low[c]) & (codes < self._conditions.high[c])]
-            if all(_overlap(rows, mask) <= _SAME for mask in masks):
-                kept.append(Candidate(rule, score, rows))
-                masks.append(self.mask(rows))
+        for one in found:
+            if all(_overlap(one.rows, mask) <= _SAME for mask in masks):
+                kept.append(one)
+                masks.append(self.mask(one.rows))
             if len(kept) == _WIDTH:
                 break
         return kept
+
+    def _extended(self, rows: Indices, c: int) -> Indices:
+        """Return the rows on which one more condition holds."""
+        codes = self._codes[rows, self._conditions.column[c]]
+        return rows[(codes >= self._conditions.low[c]) & (codes < self._conditions.high[c])]
+
+    def _rescored(self, found: Iterator[Candidate], parents: list[Candidate], clusters: Indices) -> Iterator[Candidate]:
+        """Yield candidates with enough clusters, best first, by scores that allow for dependence within clusters."""
+        better = []
+        for one, parent in zip(found, parents[:_RESCORED], strict=False):
+            score, size = self._clustered(one.rows, clusters)
+            if size >= self._least and score > parent.score + _GAIN:
+                better.append(replace(one, score=score))
+        yield from sorted(better, key=lambda one: -one.score)
+
+    def _clustered(self, rows: Indices, clusters: Indices) -> tuple[float, float]:
+        """Return the score of a group with the standard error over clusters, and its effective number of clusters."""
+        mass, sums = self._sums[:, 0], self._sums[:, 1]
+        inside = self.mask(rows)
+        difference, influence = 0.0, np.zeros(len(mass))
+        for part, sign in ((inside, 1.0), (~inside, -1.0)):
+            mean = sums[part].sum() / mass[part].sum()
+            difference += sign * mean
+            influence[part] = sign * (sums[part] - mean * mass[part]) / mass[part].sum()
+        error = np.sqrt(np.square(np.bincount(clusters, weights=influence)).sum())
+        units = np.bincount(clusters[rows], weights=mass[rows])
+        return float(difference / error) if error > 0 else 0.0, float(units.sum() ** 2 / np.square(units).sum())
 
     def share(self, rows: Indices) -> float:
         """Return the share of the weight that some rows have."""
