@@ -16,7 +16,7 @@ from groupdro.utils.types import Array, Indices, Mask
 __all__ = ["Column", "Columns", "Condition", "EncodedColumns", "Rule", "encode"]
 
 _MOST_CATEGORIES = 200  # of a column, the most frequent ones; with two more codes they fit into a byte
-_N_CUTS = 31  # quantiles of a number; with 15, one in ten planted groups of 5% of the rows is not matched
+_N_CUTS = 63  # quantiles of a number; with 31, groups at its ends are matched in 89 instead of 98 of 100 tries
 _MOST_SORTED = 100_000  # rows from which quantiles are computed
 
 Kind = Literal["<=", ">", "=", "missing", "present"]

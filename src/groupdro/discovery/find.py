@@ -139,7 +139,7 @@ def find_groups(
     Notes
     -----
     The search keeps the 20 best conjunctions of each length, by the studentised difference of the mean loss inside and
-    outside. Losses other than zero-one are clipped at their 99% quantile for it. Numbers are compared with up to 31
+    outside. Losses other than zero-one are clipped at their 99% quantile for it. Numbers are compared with up to 63
     quantiles. Each of the 200 most frequent categories is a condition of its own, and so is a missing value. A group
     has at most half of the rows. Of groups that overlap by more than half, the best one is kept, and none that is worse
     only because of the rows that it shares with better ones. What the search half shows is optimistic and never
