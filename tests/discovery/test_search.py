@@ -52,6 +52,33 @@ def test_the_best_conjunction_of_two_is_that_of_brute_force(weighted, binary):
     assert found.largest_score == first.score
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_scores_of_clusters_use_their_sums(weighted):
+    encoded, _, losses = problem()
+    n = len(losses)
+    rng = np.random.default_rng(2)
+    clusters = rng.integers(0, 200, n)
+    losses = losses + 2.0 * rng.exponential(size=200)[clusters]
+    weights = rng.uniform(0.5, 2.0, n) if weighted else None
+    mass = np.ones(n) if weights is None else weights
+    found = search(encoded, np.arange(n), losses, weights, clusters, least=30, depth=2, n_groups=5).candidates
+    clipped = np.minimum(losses, np.quantile(losses, 0.99))
+    for one in found:
+        inside = encoded.holds(one.rule, np.arange(n))
+        influence, means = np.zeros(n), []
+        for part in (inside, ~inside):
+            means.append(np.average(clipped[part], weights=mass[part]))
+            influence[part] = mass[part] * (clipped[part] - means[-1]) / mass[part].sum() * (-1.0) ** len(means)
+        error = np.sqrt(np.square(np.bincount(clusters, weights=influence)).sum())
+        assert one.score == pytest.approx((means[0] - means[1]) / error)
+        units = np.bincount(clusters[inside], weights=mass[inside])
+        assert units.sum() ** 2 / np.square(units).sum() >= 30
+    assert found == sorted(found, key=lambda one: -one.score)
+    assert (
+        search(encoded, np.arange(n), losses, weights, clusters // 20, least=30, depth=2, n_groups=5).candidates == []
+    )
+
+
 def test_only_the_rows_to_search_are_looked_at():
     encoded, _, losses = problem()
     rows = np.arange(0, len(losses), 2)

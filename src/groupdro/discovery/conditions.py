@@ -114,7 +114,11 @@ class Columns:
             return np.column_stack([*data.values(), np.empty((self.n_rows, 0), dtype=bool)]).astype(bool)
         if not data:
             return nw.to_native(self.frame.drop(self.frame.columns))
-        return nw.to_native(nw.from_dict(data, backend=self.frame.implementation))
+        table = nw.to_native(nw.from_dict(data, backend=self.frame.implementation))
+        index = getattr(nw.to_native(self.frame), "index", None)
+        if index is not None:  # of pandas
+            table.index = index
+        return table
 
 
 def _digest(category: Any) -> int:
