@@ -12,7 +12,7 @@ from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, Str
 from sklearn.utils.validation import has_fit_parameter
 
 from groupdro.data.given import GivenRows, read_clusters, read_given, read_weights
-from groupdro.discovery.bounds import Group, effective_size, judge
+from groupdro.discovery.bounds import Group, Judged, effective_size, judge
 from groupdro.discovery.conditions import Columns, EncodedColumns, Rule, encode
 from groupdro.discovery.found import FoundGroups, note_on
 from groupdro.discovery.search import Searched, search
@@ -158,27 +158,16 @@ def find_groups(
     if min_rows is not None:
         check_whole(min_rows, "min_rows", least=20)
     if losses is None:
-        given, quantities, in_sample = _of_model(
-            model,
-            X,
-            y,
-            loss,
-            metrics,
-            cv,
-            sample_weight=sample_weight,
-            cluster=cluster,
-            offset=offset,
-            seed=random_state,
-        )
+        more = {"sample_weight": sample_weight, "cluster": cluster, "offset": offset}
+        given, quantities, in_sample = _of_model(model, X, y, loss, metrics, cv, seed=random_state, **more)
         weights, clusters, n_rows = given.weights, given.clusters, len(given.y)
         described = Columns(given.X if columns is None else columns, "X" if columns is None else "columns")
     else:
         _refuse(model=model, X=X, y=y, metrics=metrics, cv=cv, linear=linear)
         n_rows = number_of_rows(losses, "losses")
         given, in_sample = None, None
-        quantities = [
-            _Quantity("loss", read_finite(losses, "losses", n_rows).astype(np.float64), np.ones(n_rows, bool))
-        ]
+        values = read_finite(losses, "losses", n_rows).astype(np.float64)
+        quantities = [_Quantity("loss", values, np.ones(n_rows, dtype=bool))]
         weights, clusters = read_weights(sample_weight, n_rows), read_clusters(cluster, n_rows)
         if columns is None:
             raise ValueError("columns must be given with losses: they describe the rows.")
@@ -207,17 +196,10 @@ def find_groups(
             break
         quantity, one = candidates[k]
         rule = Rule(tuple(encoded.conditions[c] for c in one.rule))
-        there = groups[k].inside & groups[k].counted
-        mass = np.ones(len(judging)) if own_weights is None else own_weights
         row = {
             "group": str(rule),
             "metric": quantity.name,
-            "rows": int(there.sum()),
-            "share": float(mass[there].sum() / mass[groups[k].counted].sum()),
-            "inside": quantity.sign * float(judged.inside[k]),
-            "outside": quantity.sign * float(judged.outside[k]),
-            "difference": float(judged.inside[k] - judged.outside[k]),
-            "at_least": float(judged.low[k]),
+            **_figures(judged, groups[k], int(k), quantity, own_weights),
         }
         if linear is not None and linear is not False:
             row["headroom"] = _headroom(model, given, rule.holds(described), linear)
@@ -242,6 +224,20 @@ def find_groups(
 
 
 _TABLE = "group", "metric", "rows", "share", "inside", "outside", "difference", "at_least", "headroom", "note"
+
+
+def _figures(judged: Judged, group: Group, k: int, quantity: _Quantity, weights: Floats | None) -> dict[str, Any]:
+    """Return the figures of a group in the table, all of them from the rows that it was judged on."""
+    inside = group.inside & group.counted
+    mass = group.counted.astype(np.float64) if weights is None else group.counted * weights
+    return {
+        "rows": int(inside.sum()),
+        "share": float(mass[inside].sum() / mass.sum()),
+        "inside": quantity.sign * float(judged.inside[k]),
+        "outside": quantity.sign * float(judged.outside[k]),
+        "difference": float(judged.inside[k] - judged.outside[k]),
+        "at_least": float(judged.low[k]),
+    }
 
 
 def _refuse(**given: Any) -> None:
