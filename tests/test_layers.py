@@ -25,6 +25,7 @@ LAYERS = (
     "run",
     "solvers",
     "evaluation",
+    "discovery",
     "plots",
     "estimators",
     "compare",

@@ -20,6 +20,7 @@ MOST_ROWS = 40_000  # of the census and the diabetes table, for the time that th
 class Table:
     """Numbers (NaN where missing), one-hot columns, target and groups of every row.
 
+    `frame` has the features as they are in the file.
     `units` numbers what is held out as a whole, such as days: rows of one are too alike to test each other. None where
     every row stands alone. `note` says how rows were left out.
     """
@@ -30,6 +31,7 @@ class Table:
     y: np.ndarray
     groups: np.ndarray
     classes: bool
+    frame: pd.DataFrame
     units: np.ndarray | None = None
     note: str = ""
 
@@ -48,6 +50,7 @@ class Table:
             codes=self.codes[rows],
             y=self.y[rows],
             groups=self.groups[rows],
+            frame=self.frame.iloc[rows].reset_index(drop=True),
             units=None if self.units is None else self.units[rows],
         )
 
@@ -94,6 +97,7 @@ def _table(
         np.where(y, 1, 0) if classes else (y - y.mean()) / y.std(),
         groups.astype(str).to_numpy(),
         classes,
+        features,
         None if units is None else np.unique(units.to_numpy(), return_inverse=True)[1],
         note,
     )

@@ -23,6 +23,7 @@ TUTORIALS = {  # the figures of each page, in the order in which it draws them
     "tutorial_table": ["tutorial_hours", "tutorial_frontier"],
     "tutorial_last_layer": ["tutorial_last_layer"],
     "tutorial_large": ["tutorial_large"],
+    "tutorial_find_groups": ["tutorial_find_groups"],
 }
 LAST_LAYER = "last_layer"
 PROBLEM = "Fashion-MNIST, patch 95%"

@@ -3,6 +3,7 @@
 from groupdro import certificate, datasets, distributed, domains, losses, oracle, plots, solvers, weight_sets
 from groupdro.compare import compare
 from groupdro.data import GroupedData
+from groupdro.discovery import FoundGroups, find_groups
 from groupdro.estimators import (
     GroupBy,
     GroupDROClassifier,
@@ -25,6 +26,7 @@ from groupdro.store import GroupedStore
 from groupdro.version import __version__ as __version__
 
 __all__ = [
+    "FoundGroups",
     "GroupBy",
     "GroupDROClassifier",
     "GroupDROClassifierCV",
@@ -42,6 +44,7 @@ __all__ = [
     "datasets",
     "distributed",
     "domains",
+    "find_groups",
     "group_report",
     "headroom",
     "losses",

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from benchmarks.held_out import (
     bike,
@@ -51,7 +52,8 @@ def made_up(n=600, *, classes=True, units=None, seed=0):
     y = (rng.random(n) < 1 / (1 + np.exp(-2 * score))).astype(int) if classes else score + rng.normal(size=n)
     numbers[rng.random(n) < 0.1, 2] = np.nan
     codes = (groups[:, None] == ["a", "b", "c"]).astype(float)
-    return problems.Table("made up", numbers, codes, y, groups, classes, units)
+    frame = pd.DataFrame(numbers).add_prefix("x").assign(group=groups)
+    return problems.Table("made up", numbers, codes, y, groups, classes, frame, units)
 
 
 # ---------------------------------------------------------------------- splits and columns

@@ -3,6 +3,7 @@
 import copy
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import groupdro as gd
@@ -60,6 +61,21 @@ def test_the_worst_group_gains_and_only_the_layer_changes(network):
     assert "The worst group's risk falls by" in result.message
     assert "was fitted on all 3000 rows" in result.message
     assert result.n_judged == sum(result.by_group["n"]) == result.before.overall["n"] == 3000
+
+
+def test_groups_found_in_metadata_repair_the_layer(network):
+    model, (images, y, groups), test = copy.deepcopy(network[0]), *network[1:]
+    rng = np.random.default_rng(0)
+    metadata = pd.DataFrame({"agrees": groups.numpy() % 2 == 1, "noise": rng.normal(size=len(y))})
+    with torch.no_grad():
+        scores = copy.deepcopy(model).eval()(images)
+    losses = nn.functional.cross_entropy(scores, y, reduction="none").numpy()
+    found = gd.find_groups(losses=losses, columns=metadata)
+    assert found.columns["group"][0].startswith("agrees = False")
+    old = worst_accuracy(model, test)
+    loader = DataLoader(list(zip(images, y, strict=True)), batch_size=100)
+    retrain_last_layer(model, loader, groups=found.partition(metadata))
+    assert worst_accuracy(model, test) > old + 0.03
 
 
 @pytest.mark.filterwarnings("ignore:On .* held-out rows:UserWarning")  # labels are noise

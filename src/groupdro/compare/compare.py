@@ -9,7 +9,8 @@ from sklearn.base import is_classifier
 from groupdro.compare.comparison import Comparison
 from groupdro.compare.contenders import ERM, check_models, fit_given, fit_own, place_of_model
 from groupdro.compare.judging import Judging, judge
-from groupdro.data.given import read_given
+from groupdro.data.given import GivenRows, read_given
+from groupdro.discovery import FoundGroups
 from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
 from groupdro.estimators.defaults import estimator_for
 from groupdro.evaluation.folds import divide
@@ -18,6 +19,7 @@ from groupdro.evaluation.models import take_columns
 from groupdro.evaluation.report import check_resampling
 from groupdro.store import GroupedStore
 from groupdro.utils.arguments import check_flag, check_number, check_whole, error_prefix, number_of_rows, short_repr
+from groupdro.utils.types import Indices
 from groupdro.utils.vectors import read_target
 
 __all__ = ["compare"]
@@ -58,6 +60,8 @@ def compare(
     ----------
     X, y, groups : array-like
         Training data, labels and groups. Groups may be None if the estimator is a `GroupBy`, which takes them from X.
+        Groups may also be what `find_groups` returned, if X has the columns that describe them. Rows on which they were
+        found are then used for training only: they would show a gain where there is none.
         A `GroupedStore` as X has its own labels and groups; then models of yours must be fitted already.
     estimator : estimator, optional
         A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, a pipeline that ends in one, or a
@@ -172,7 +176,7 @@ def compare(
     metrics = ("risk", "accuracy" if classes else "rmse") if metrics is None else metrics
     wanted = read_metrics(metrics, train.weights)
     if held_out is None:
-        rows, test_rows = next(divide(train, n_splits=n_splits, seed=random_state, classes=classes))
+        rows, test_rows = _divide(train, groups, n_splits=n_splits, seed=random_state, classes=classes)
         train, test = train.take(rows), train.take(test_rows)
     elif isinstance(held_out, GroupedStore):
         test = held_out.given()
@@ -180,6 +184,8 @@ def compare(
         X_test, y_test, test_groups, *more = held_out
         weight, clusters = (*more, None, None)[:2]
         with error_prefix("held_out"):
+            if isinstance(test_groups, FoundGroups) and len(test_groups.seen(X_test)):
+                raise ValueError("groups were found on these rows, which cannot show whether a repair helps.")
             test = read_given(
                 X_test,
                 y_test,
@@ -214,6 +220,16 @@ def compare(
     )
     with error_prefix("held_out") if held_out is not None else nullcontext():
         return judge(fitted, seconds, test, how)
+
+
+def _divide(rows: GivenRows, groups: Any, *, n_splits: int, seed: int, classes: bool) -> tuple[Indices, Indices]:
+    """Return training and held-out rows. Rows on which groups were found are never held out."""
+    seen = groups.seen(rows.X) if isinstance(groups, FoundGroups) else np.empty(0, np.int64)
+    others = np.setdiff1d(np.arange(len(rows.y)), seen)
+    if not len(others):
+        raise ValueError("groups were found on all rows of X: pass held_out, rows that the search has not seen.")
+    train, test = next(divide(rows.take(others), n_splits=n_splits, seed=seed, classes=classes))
+    return np.sort(np.concatenate([seen, others[train]])), others[test]
 
 
 def _groups_of(wrapper: GroupBy | None, X: Any, groups: Any, argument: str) -> Any:

@@ -9,12 +9,20 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import _safe_indexing
 
-from groupdro.data.grouping import Grouping, read_groups
+from groupdro.data.grouping import Grouping, GroupRules, read_groups
 from groupdro.utils.arguments import as_table, number_of_rows
 from groupdro.utils.types import Array, Floats, Indices
 from groupdro.utils.vectors import LARGEST, read_finite, read_offset, read_target
 
-__all__ = ["GivenRows", "RowSource", "read_clusters", "read_given", "read_weights", "refuse_other_order", "refuse_own"]
+__all__ = [
+    "GivenRows",
+    "RowSource",
+    "read_clusters",
+    "read_given",
+    "read_weights",
+    "refuse_other_order",
+    "refuse_own",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +114,8 @@ def read_given(
         Rows. Their entries are not read. For a source, all others must be None.
     y : array-like of shape (n_rows,)
         Labels or targets.
-    groups : array-like, Series, DataFrame, sparse matrix, Grouping or None
-        Groups, as `read_groups` takes them.
+    groups : array-like, Series, DataFrame, sparse matrix, Grouping, GroupRules or None
+        Groups, as `read_groups` takes them, or rules that find them in the columns of X.
     sample_weight, cluster : array-like of shape (n_rows,), optional
         Weights, and labels of clusters.
     offset : array-like of shape (n_rows,) or (n_rows, n_outputs), optional
@@ -130,6 +138,8 @@ def read_given(
     X = as_table(X)
     refuse_other_order(X, y=y, groups=groups, sample_weight=sample_weight, cluster=cluster, offset=offset)
     n_rows = number_of_rows(X, "X")
+    if isinstance(groups, GroupRules):
+        groups = groups.grouping(X)
     target = read_target(y, n_rows, numeric=numeric)
     weights = read_weights(sample_weight, n_rows)
     if weights is not None and weights.max() > LARGEST:  # only ratios matter, and sums would overflow

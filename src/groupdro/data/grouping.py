@@ -1,5 +1,6 @@
 """Conversion of the user's groups to integer codes or a membership matrix."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +12,16 @@ from groupdro.utils.arguments import as_table, error_prefix
 from groupdro.utils.types import Array, Indices, Mask
 from groupdro.utils.vectors import series_values
 
-__all__ = ["MERGED", "MISSING", "Grouping", "merge_small_groups", "names_array", "read_groups"]
+__all__ = [
+    "MERGED",
+    "MISSING",
+    "GroupRules",
+    "Grouping",
+    "merge_small_groups",
+    "names_array",
+    "read_groups",
+    "read_labels",
+]
 
 _LARGEST_TEXT = 1 << 24  # bytes of an array of names above which it must not waste space
 
@@ -79,6 +89,14 @@ class Grouping:
         return part if part.sizes.all() else part.only(np.flatnonzero(part.sizes))
 
 
+class GroupRules(ABC):
+    """Rules that assign rows to groups by their columns."""
+
+    @abstractmethod
+    def grouping(self, X: Any) -> Grouping:
+        """Return the groups of rows."""
+
+
 def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = "error") -> Grouping:
     """Read group labels or a membership matrix.
 
@@ -104,6 +122,8 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
     if isinstance(groups, Grouping):
         _check_length(len(np.unique(groups.members)), n_rows)
         return groups
+    if isinstance(groups, GroupRules):
+        raise TypeError("groups must be the groups of these rows: pass groups.partition(columns).")
     if isinstance(groups, str):
         raise TypeError(
             f"groups must be an array with one label per row, such as X[{groups!r}]; to name a column of X, use "
@@ -237,6 +257,11 @@ def _refuse_dummies(columns: "list[nw.Series[Any]]") -> None:
             "groups.astype(bool) for the former (polars: groups.cast(pl.Boolean)), and the labels themselves or "
             "groups.astype(str) for the latter."
         )
+
+
+def read_labels(labels: "nw.Series[Any] | Array") -> tuple[Indices, list[Any]]:
+    """Return integer codes, -1 for a missing value, and the sorted distinct values."""
+    return _read_series(labels) if isinstance(labels, nw.Series) else _read_array(labels)
 
 
 def _read_series(series: "nw.Series[Any]") -> tuple[Indices, list[Any]]:

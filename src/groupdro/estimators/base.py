@@ -9,7 +9,7 @@ from sklearn.utils import column_or_1d
 
 from groupdro.data import GroupedData
 from groupdro.data.given import GivenRows, refuse_other_order, refuse_own
-from groupdro.data.grouping import names_array
+from groupdro.data.grouping import GroupRules, names_array
 from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.blend import Blend, row_shares
 from groupdro.estimators.fitted import FittedModel, adopt, unfitted
@@ -120,8 +120,8 @@ class GroupDROEstimator(FittedModel, Parameters):
             count more, not which group does. In the average over rows, a group counts by its total weight.
         groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
             One label per row; or several columns, whose combinations are the groups; or a boolean or sparse membership
-            matrix with one column per group, where groups may overlap. Without groups, a warning is issued and all rows
-            form one group, which is plain empirical risk minimisation.
+            matrix with one column per group, where groups may overlap; or what `find_groups` returned. Without groups,
+            a warning is issued and all rows form one group, which is plain empirical risk minimisation.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
             A score per row that the model corrects; it is added to the model's outputs. For two classes, this is the
             log-odds of the second class; for more classes, one number per class in the order of `classes_`; for a
@@ -167,6 +167,8 @@ class GroupDROEstimator(FittedModel, Parameters):
             refuse_own(y=y, sample_weight=sample_weight, groups=groups, offset=offset)
             return self._read_store(X), None
         refuse_other_order(X, y=y, sample_weight=sample_weight, groups=groups, offset=offset, cluster=cluster)
+        if isinstance(groups, GroupRules):  # which may need columns by their names
+            groups = groups.grouping(X)
         X = read_features(self, X, reset=True)
         rows = read_training_rows(X, y, groups, sample_weight, cluster, offset, numeric=self._regression)
         if len(getattr(y, "shape", ())) == 2:

@@ -19,8 +19,10 @@ from groupdro.evaluation.statistics import Statistic
 from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = [
+    "LEAST_ERROR",
     "Intervals",
     "Resampled",
+    "draw_units",
     "effective_sizes",
     "falls_of_worst",
     "few_carry",
@@ -37,7 +39,7 @@ _DRAWN_AT_ONCE = 1 << 23  # Poisson numbers
 _POISSON = poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1.0)
 _MOST_UNITS = 1 << 17  # rows or clusters drawn separately; beyond that, random ones share a draw
 _SHARE_OF_RANKING = 0.2  # of the allowed error, spent on which group is the worst
-_LEAST_ERROR = 0.25  # smallest standard error of a resample relative to the sample's; smaller ones mean nothing
+LEAST_ERROR = 0.25  # smallest standard error of a resample relative to the sample's; smaller ones mean nothing
 _MOST_PAIRED = 40  # candidates for the worst up to which all pairs are compared
 # Effective rows with an error, and effective rows that carry the loss, which a group needs for an interval of another
 # loss than zero-one, of a classifier and of a regressor (benchmarks/held_out/reports.py has the coverage).
@@ -306,7 +308,7 @@ def resample(
     """
     n_rows, n_kinds = quantities.shape
     m = len(grouping.names)
-    units, draws = _draws(n_rows, clusters, n_bootstrap, seed)
+    units, draws = draw_units(n_rows, clusters, n_bootstrap, seed)
     row_weights = np.ones(n_rows) if weights is None else weights / weights.max()  # so that no square overflows
     # For each group: sums of weights and of weighted quantities, per unit.
     groups = [_unit_sums(quantities, row_weights, units, grouping.rows_of(i)) for i in range(m)]
@@ -335,7 +337,7 @@ def resample(
     )
 
 
-def _draws(
+def draw_units(
     n_rows: int, clusters: Indices | None, n_bootstrap: int, seed: int
 ) -> tuple[Indices, Iterator[tuple[slice, Floats]]]:
     """Return the unit that each row is resampled with, and how often each unit is drawn, for some resamples at once."""
@@ -380,7 +382,7 @@ def resample_statistics(
         resamples share that of the statistic over the resamples.
     """
     m, n_kinds, n_rows = len(grouping.names), len(statistics), len(statistics[0].required)
-    units, draws = _draws(n_rows, clusters, n_bootstrap, seed)
+    units, draws = draw_units(n_rows, clusters, n_bootstrap, seed)
     row_weights = np.ones(n_rows) if weights is None else weights / weights.max()
     values, errors = np.full((2, m, n_kinds), np.nan)
     again, errors_again = np.full((2, n_bootstrap, m, n_kinds), np.nan)
@@ -528,7 +530,7 @@ def simultaneous_intervals(
     estimates, errors = _to_scale(scale, estimates, errors)
     resampled, spread = _to_scale(scale, resampled, spread)
     floor = _NO_SPREAD * np.maximum(np.abs(estimates), 1e-300)
-    deviations = (resampled - estimates) / np.maximum(np.maximum(spread, floor), _LEAST_ERROR * errors)
+    deviations = (resampled - estimates) / np.maximum(np.maximum(spread, floor), LEAST_ERROR * errors)
     highest, lowest = deviations[:, counted].max(axis=1), deviations[:, counted].min(axis=1)
     tail = 0.5 * (1.0 - confidence)
     # A resample above the mean means that the sample may lie above the truth: its quantile sets the lower end.

@@ -1,0 +1,1 @@
+"""Groups found from describing columns: chance findings, planted groups, rivals, real tables, speed."""

@@ -1,0 +1,122 @@
+"""How often chance is reported, how often planted groups are found, and whether lower bounds hold."""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+import groupdro as gd
+from benchmarks.find_groups.simulated import LOSSES, Rows, null, planted
+from benchmarks.find_groups.writing import markdown, write
+
+_COLUMNS = 5, 20, 60
+_ROWS = 1_000, 4_000, 20_000
+# Shares of the rows that a group has, as a function of the share that it should have.
+PLANTS: dict[str, Any] = {
+    "one number": lambda share: [("x0", ">", share)],
+    "one category and one number": lambda share: [("c1", "=", "r"), ("x0", ">", 4.0 * share)],
+    "two numbers": lambda share: [("x0", ">", np.sqrt(share)), ("x1", "<", np.sqrt(share))],
+    "two numbers and one category": lambda share: [
+        ("c1", "=", "r"),
+        ("x0", ">", 2.0 * np.sqrt(share)),
+        ("x1", "<", 2.0 * np.sqrt(share)),
+    ],
+    "two categories and one number": lambda share: [("c0", "=", "q"), ("c1", "=", "r"), ("x0", ">", 16.0 * share)],
+}
+_FRESH = 200_000
+
+
+def overlap(first: np.ndarray, second: np.ndarray) -> float:
+    """Return intersection over union."""
+    return float((first & second).sum() / max((first | second).sum(), 1))
+
+
+def members(found: gd.FoundGroups, rows: Rows) -> list[np.ndarray]:
+    """Return the rows of each group that was found."""
+    return [*found.groups(rows.columns).to_numpy().T[: len(found)]]
+
+
+def nulls(n: int) -> None:
+    """Count the data sets without any group on which something is reported."""
+    reported: Counter[Any] = Counter()
+    tried: Counter[Any] = Counter()
+    cells = list(product(LOSSES, _COLUMNS, _ROWS))
+    for k in range(n):
+        kind, n_columns, n_rows = cells[k % len(cells)]
+        rows = null(kind, n_rows, n_columns, seed=k)
+        found = gd.find_groups(**rows.arguments, random_state=k)
+        for key in (kind, f"{n_columns} columns", f"{n_rows:,} rows", "all"):
+            tried[key] += 1
+            reported[key] += len(found) > 0
+    table = [[key, tried[key], reported[key], f"{reported[key] / tried[key]:.1%}"] for key in tried]
+    table.sort(key=lambda row: row[0] == "all")
+    write(
+        "nulls",
+        f"# Data without any group\n\n{n:,} simulated data sets whose losses have nothing to do with the columns. At "
+        "most 5% of them may report a group.\n\n"
+        + markdown(["data sets", "number", "something reported", "share"], table),
+    )
+
+
+def find_planted(n: int) -> None:
+    """Count how often a planted group is found."""
+    table = []
+    for share, (name, plant) in product((0.05, 0.1), PLANTS.items()):
+        if name.startswith("two categories") and share > 1 / 16:
+            continue
+        hits, best, extra = 0, [], 0
+        for k in range(n):
+            rows = planted("exponential", 4_000, 8, k, conditions=plant(share), effect=2.0)
+            found = gd.find_groups(**rows.arguments, random_state=k)
+            overlaps = [overlap(one, rows.inside) for one in members(found, rows)]
+            best.append(max(overlaps, default=0.0))
+            hits += best[-1] >= 0.7
+            extra += len(found)
+        table.append([f"{share:.0%}", name, hits, n, f"{np.median(best):.2f}", f"{extra / n:.1f}"])
+    write(
+        "planted",
+        "# Planted groups\n\n4,000 rows, six numbers and two categories, exponential losses, on average twice as large "
+        "in the group. Found means that a reported group has an overlap (intersection over union) of at least 0.7 with "
+        "it.\n\n" + markdown(["share", "conditions", "found", "of", "median overlap", "groups reported"], table),
+    )
+
+
+def coverage(n: int) -> None:
+    """Count how often all reported lower bounds hold on fresh rows."""
+    table = []
+    total = [0, 0, 0, 0]
+    for kind in LOSSES:
+        counts = [0, 0, 0, 0]
+        for k in range(n):
+            effect = 1.15 if kind == "zero-one 80%" else 1.6
+            plant = PLANTS["one category and one number"](0.1)
+            rows = planted(kind, 4_000, 8, k, conditions=plant, effect=effect)
+            found = gd.find_groups(**rows.arguments, random_state=k)
+            if not len(found):
+                continue
+            fresh = planted(kind, _FRESH, 8, 10**6 + k % 10, conditions=plant, effect=effect)
+            held = list(_held(found, fresh))
+            counts = [a + b for a, b in zip(counts, (1, all(held), len(held), sum(held)), strict=True)]
+        total = [a + b for a, b in zip(total, counts, strict=True)]
+        table.append([kind, *_shares(counts)])
+    table.append(["all", *_shares(total)])
+    write(
+        "coverage",
+        f"# Lower bounds on fresh rows\n\n{n} data sets of 4,000 rows per kind of loss, with a planted group of a "
+        f"tenth of the rows. A bound holds if the difference on {_FRESH:,} new rows is at least as large.\n\n"
+        + markdown(["losses", "data sets with findings", "all bounds hold", "bounds", "of these hold"], table),
+    )
+
+
+def _held(found: gd.FoundGroups, fresh: Rows) -> Iterator[bool]:
+    weights = np.ones(len(fresh.losses)) if fresh.weights is None else fresh.weights
+    for bound, inside in zip(found.columns["at_least"], members(found, fresh), strict=True):
+        means = [np.average(fresh.losses[part], weights=weights[part]) for part in (inside, ~inside)]
+        yield bool(means[0] - means[1] >= bound)
+
+
+def _shares(counts: list[int]) -> list[str]:
+    sets, all_held, bounds, held = counts
+    return [f"{sets}", f"{all_held / max(sets, 1):.1%}", f"{bounds}", f"{held / max(bounds, 1):.1%}"]

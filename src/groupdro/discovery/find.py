@@ -1,0 +1,376 @@
+"""Find groups of rows in which a model fails, and report those that are not chance."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+from sklearn.base import clone, is_classifier
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
+from sklearn.utils.validation import has_fit_parameter
+
+from groupdro.data.given import GivenRows, read_clusters, read_given, read_weights
+from groupdro.discovery.bounds import Group, Judged, effective_size, judge
+from groupdro.discovery.conditions import Columns, EncodedColumns, Rule, encode
+from groupdro.discovery.found import FoundGroups, note_on
+from groupdro.discovery.search import Searched, search
+from groupdro.evaluation.folds import keep_classes
+from groupdro.evaluation.headroom import headroom
+from groupdro.evaluation.metrics import METRICS, Metric, Outputs, read_metrics
+from groupdro.evaluation.models import call_inner, check_model
+from groupdro.evaluation.report import check_resampling
+from groupdro.evaluation.statistics import Average
+from groupdro.utils.arguments import check_flag, check_number, check_whole, number_of_rows
+from groupdro.utils.types import Floats, Indices, Mask
+from groupdro.utils.vectors import read_finite
+
+__all__ = ["find_groups"]
+
+_LEAST_ROWS, _LEAST_SHARE = 50, 0.01  # default of min_rows: in the half of the rows that is searched, and in the other
+_POWER = float(norm.ppf(0.8))
+_EXAMPLE = 0.1  # share of the rows for which the detectable difference is computed
+
+
+@dataclass(frozen=True, eq=False)
+class _Quantity:
+    """What is compared: a loss or a metric, per row.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    losses : ndarray of shape (n_rows,)
+        Losses, or negated values if larger ones are better.
+    counted : ndarray of bool of shape (n_rows,)
+        Rows that have a value, such as the positive ones for recall.
+    sign : float
+        -1 if losses are negated values.
+    """
+
+    name: str
+    losses: Floats
+    counted: Mask
+    sign: float = 1.0
+
+
+def find_groups(
+    model: Any = None,
+    X: Any = None,
+    y: Any = None,
+    *,
+    columns: Any = None,
+    losses: Any = None,
+    loss: Any = "auto",
+    metrics: Any = None,
+    cv: int | None = None,
+    max_conditions: int = 3,
+    min_rows: int | None = None,
+    n_groups: int = 5,
+    sample_weight: Any = None,
+    cluster: Any = None,
+    offset: Any = None,
+    level: float = 0.95,
+    n_bootstrap: int = 1000,
+    linear: Any = None,
+    verbose: bool = False,
+    random_state: int = 0,
+) -> FoundGroups:
+    """Find groups of rows in which a model fails, and report those that are not chance.
+
+    One random half of the rows is searched for conditions on describing columns, such as "age > 62 & region = north",
+    under which the average loss is large. The other half judges the few best candidates. Reported are those that are
+    worse than the other rows with the confidence `level`, which holds for all of them at once: on data without any such
+    group, something is reported with a probability of at most ``1 - level``.
+
+    Parameters
+    ----------
+    model : estimator, optional
+        Any classifier or regressor: fitted on other rows, or an estimator to be fitted if `cv` is a number. Not needed
+        if `losses` are given.
+    X, y : array-like, optional
+        Rows that the model was not fitted on, and their labels.
+    columns : DataFrame or array-like of shape (n_rows, n_columns), optional
+        Columns that describe the rows: numbers, text, booleans, dates, in any library that narwhals supports. They need
+        not be features of the model. The default is X. The label is not among them unless you put it there.
+    losses : array-like of shape (n_rows,), optional
+        The loss of each row, in place of `model`, `X` and `y`. `columns` is then required.
+    loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
+        The loss of a row under the model, as in `group_report`.
+    metrics : str, callable, or sequence or dict of these, optional
+        Metrics to search by in place of the loss, as in `group_report`: those that are averages over rows, such as
+        "recall" (finds missed positives), "false_positive_rate", "accuracy", "precision", "brier" or "mae". With
+        several metrics, the confidence holds for all of them together.
+    cv : int, optional
+        Number of folds: every row is then judged by a copy of `model` that was fitted without its fold.
+    max_conditions : int
+        Largest number of conditions of a group.
+    min_rows : int, optional
+        Effective number of rows (or clusters) that a group needs in either half. The default is 50, or 1% of the half
+        if that is more. Twice as many are needed to judge losses that are mostly large, such as error rates above a
+        half.
+    n_groups : int
+        Largest number of groups per metric.
+    sample_weight : array-like of shape (n_rows,), optional
+        Weights of the rows.
+    cluster : array-like of shape (n_rows,), optional
+        Labels of patients, users or sites whose rows are dependent. They are not divided between the halves or folds,
+        and are resampled as a whole.
+    offset : array-like, optional
+        Offsets of the rows, if the model was fitted with them.
+    level : float
+        Probability with which all lower bounds hold.
+    n_bootstrap : int
+        Number of bootstrap resamples.
+    linear : bool, Pipeline or transformer, optional
+        Linear models with which to compare the groups, by `headroom`: True for the default columns of `headroom`, or
+        what computes the columns. A group whose loss no linear model can lower noticeably is hard, not neglected.
+    verbose : bool
+        Whether to print the progress.
+    random_state : int
+        Seed of the halves, the folds and the resamples.
+
+    Returns
+    -------
+    FoundGroups
+        The groups, worst first; possibly none.
+
+    Notes
+    -----
+    The search keeps the 20 best conjunctions of each length, by the studentised difference of the mean loss inside and
+    outside. Losses other than zero-one are clipped at their 99% quantile for it. Numbers are compared with up to 63
+    quantiles. Each of the 200 most frequent categories is a condition of its own, and so is a missing value. A group
+    has at most half of the rows. Of groups that overlap by more than half, the best one is kept, and none that is worse
+    only because of the rows that it shares with better ones. What the search half shows is optimistic and never
+    reported.
+
+    The lower bounds use the bootstrap of the largest studentised deviation: rows of the other half, or clusters of
+    them, are resampled with Poisson weights, and each resample is studentised by its own standard error.
+    """
+    check_number(level, "level", positive=True)
+    if level >= 1:
+        raise ValueError(f"level must be below 1, got {level!r}.")
+    check_resampling(n_bootstrap, level, 0, random_state, least=20)
+    check_whole(max_conditions, "max_conditions", least=1)
+    check_whole(n_groups, "n_groups", least=1)
+    check_flag(verbose, "verbose")
+    if min_rows is not None:
+        check_whole(min_rows, "min_rows", least=20)
+    if losses is None:
+        more = {"sample_weight": sample_weight, "cluster": cluster, "offset": offset}
+        given, quantities, in_sample = _of_model(model, X, y, loss, metrics, cv, seed=random_state, **more)
+        weights, clusters, n_rows = given.weights, given.clusters, len(given.y)
+        described = Columns(given.X if columns is None else columns, "X" if columns is None else "columns")
+    else:
+        _refuse(model=model, X=X, y=y, metrics=metrics, cv=cv, linear=linear)
+        n_rows = number_of_rows(losses, "losses")
+        given, in_sample = None, None
+        values = read_finite(losses, "losses", n_rows).astype(np.float64)
+        quantities = [_Quantity("loss", values, np.ones(n_rows, dtype=bool))]
+        weights, clusters = read_weights(sample_weight, n_rows), read_clusters(cluster, n_rows)
+        if columns is None:
+            raise ValueError("columns must be given with losses: they describe the rows.")
+        described = Columns(columns)
+    if described.n_rows != n_rows:
+        raise ValueError(f"columns has {described.n_rows} rows, but there are {n_rows}.")
+    # Seeds of their own: with the given one, the draws would repeat the random numbers of data simulated with it.
+    split_seed, draw_seed = np.random.SeedSequence(random_state).generate_state(2).tolist()
+    searched, judging = _halves(n_rows, clusters, weights, split_seed)
+    least = max(_LEAST_ROWS, math.ceil(_LEAST_SHARE * len(searched))) if min_rows is None else int(min_rows)
+    encoded = encode(described, searched, least)
+    _say(verbose, f"{len(encoded.conditions)} conditions on {len(described.names)} columns")
+    options: dict[str, Any] = {"least": least, "depth": max_conditions, "n_groups": n_groups}
+    found = [_search(encoded, searched, each, weights, clusters, **options) for each in quantities]
+    _say(verbose, f"{sum(len(each.candidates) for each in found)} candidates in {len(searched)} rows")
+    candidates = [(each, one) for each, those in zip(quantities, found, strict=True) for one in those.candidates]
+    groups = [
+        Group(each.losses[judging], each.counted[judging], encoded.holds(one.rule, judging)) for each, one in candidates
+    ]
+    judged_by = None if clusters is None else np.unique(clusters[judging], return_inverse=True)[1].ravel()
+    own_weights = None if weights is None else weights[judging]
+    judged = judge(groups, judged_by, own_weights, least=least, level=level, n_bootstrap=n_bootstrap, seed=draw_seed)
+    rows = []
+    for k in np.argsort(-judged.low, kind="stable"):
+        if not judged.low[k] > 0:
+            break
+        quantity, one = candidates[k]
+        rule = Rule(tuple(encoded.conditions[c] for c in one.rule))
+        row = {
+            "group": str(rule),
+            "metric": quantity.name,
+            **_figures(judged, groups[k], int(k), quantity, own_weights),
+        }
+        if linear is not None and linear is not False:
+            row["headroom"] = _headroom(model, given, rule.holds(described), linear)
+        rows.append((rule, {**row, "note": note_on(row.get("headroom", np.nan))}))
+    # Without any bound, such as where there is no candidate, that of independent normal numbers.
+    critical = float(norm.ppf(level ** (1.0 / n_groups))) if np.isnan(judged.critical) else judged.critical
+    detectable = _detectable(quantities[0], found[0], critical, judging, judged_by, own_weights, least)
+    names = [name for name in _TABLE if name in (rows[0][1] if rows else _TABLE[:-2])]
+    names = [name for name in names if name != "metric" or len(quantities) > 1]
+    return FoundGroups(
+        columns={name: [row[name] for _, row in rows] for name in names},
+        rules=tuple(rule for rule, _ in rows),
+        level=level,
+        metrics=tuple(each.name for each in quantities),
+        searched=tuple(described.names),
+        n_conditions=len(encoded.conditions),
+        n_rows=(len(searched), len(judging)),
+        detectable=(_EXAMPLE, detectable),
+        in_sample=in_sample,
+        _seen=encoded.keys[np.concatenate([searched, judging])],
+    )
+
+
+_TABLE = "group", "metric", "rows", "share", "inside", "outside", "difference", "at_least", "headroom", "note"
+
+
+def _figures(judged: Judged, group: Group, k: int, quantity: _Quantity, weights: Floats | None) -> dict[str, Any]:
+    """Return the figures of a group in the table, all of them from the rows that it was judged on."""
+    inside = group.inside & group.counted
+    mass = group.counted.astype(np.float64) if weights is None else group.counted * weights
+    return {
+        "rows": int(inside.sum()),
+        "share": float(mass[inside].sum() / mass.sum()),
+        "inside": quantity.sign * float(judged.inside[k]),
+        "outside": quantity.sign * float(judged.outside[k]),
+        "difference": float(judged.inside[k] - judged.outside[k]),
+        "at_least": float(judged.low[k]),
+    }
+
+
+def _refuse(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and value is not False:
+            raise ValueError(f"{name} must not be given together with losses.")
+
+
+def _say(verbose: bool, text: str) -> None:
+    if verbose:
+        print(text, flush=True)
+
+
+def _of_model(
+    model: Any, X: Any, y: Any, loss: Any, metrics: Any, cv: int | None, *, offset: Any, seed: int, **more: Any
+) -> tuple[GivenRows, list[_Quantity], bool | None]:
+    """Return the rows, what is compared on them, and whether the model was fitted on them."""
+    if model is None or X is None:
+        raise ValueError("model, X and y must be given, or losses and columns.")
+    check_model(model, "model")
+    classes = is_classifier(model)
+    given = read_given(X, y, None, offset=offset, numeric=not classes, **more)
+    wanted = read_metrics("risk" if metrics is None else metrics)
+    if cv is None:
+        outputs = Outputs(model, given.X, given.y, loss=loss, offset=given.offset)
+        return (
+            given,
+            [_quantity(each, outputs) for each in wanted],
+            call_inner(model, given.X, "_are_training_rows", given.y),
+        )
+    check_whole(cv, "cv", least=2)
+    if offset is not None:
+        raise ValueError("offset requires a fitted model, not cv.")
+    losses, counted = np.zeros((len(wanted), len(given.y))), np.zeros((len(wanted), len(given.y)), dtype=bool)
+    for train, test in _folds(given, cv, seed, classes=classes):
+        part, rest = given.take(train), given.take(test)
+        fits = part.weights is not None and has_fit_parameter(model, "sample_weight")
+        own = clone(model).fit(part.X, part.y, **({"sample_weight": part.weights} if fits else {}))
+        outputs = Outputs(own, rest.X, rest.y, loss=loss)
+        found = [_quantity(each, outputs) for each in wanted]
+        losses[:, test], counted[:, test] = [one.losses for one in found], [one.counted for one in found]
+    return given, [_Quantity(one.name, losses[k], counted[k], one.sign) for k, one in enumerate(found)], False
+
+
+def _folds(given: GivenRows, cv: int, seed: int, *, classes: bool) -> Iterator[tuple[Indices, Indices]]:
+    shuffled: dict[str, Any] = {"shuffle": True, "random_state": seed}
+    if given.clusters is None:
+        folds = (StratifiedKFold if classes else KFold)(cv, **shuffled).split(given.y, given.y)
+    else:
+        folds = (StratifiedGroupKFold(cv, **shuffled) if classes else GroupKFold(cv)).split(
+            given.y, given.y, given.clusters
+        )
+    for train, test in folds:
+        yield keep_classes(train, test, given.y) if classes else (train, test)
+
+
+def _quantity(metric: Metric, outputs: Outputs) -> _Quantity:
+    statistic = metric.of(outputs)
+    if not (isinstance(statistic, Average) and metric.scale == "plain"):
+        averages = [name for name, one in METRICS.items() if one.task in (None, metric.task) and name in _AVERAGES]
+        raise ValueError(
+            f"metric {metric.name!r} is not an average over rows, by which groups could be found; use {averages}, or "
+            "loss= for a function of labels and predictions."
+        )
+    name = "loss" if metric is METRICS["risk"] else metric.name
+    sign = -1.0 if metric.larger_is_better else 1.0
+    return _Quantity(name, sign * statistic.values, statistic.counted, sign)
+
+
+_AVERAGES = (
+    *("risk", "accuracy", "recall", "precision", "selection_rate", "false_positive_rate", "false_negative_rate"),
+    *("brier", "log_loss", "mae"),
+)
+
+
+def _halves(n_rows: int, clusters: Indices | None, weights: Floats | None, seed: int) -> tuple[Indices, Indices]:
+    """Return the rows to search and those to judge on: random halves of the rows or clusters with a weight."""
+    rows = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
+    units = rows if clusters is None else clusters[rows]
+    known = np.unique(units)
+    chosen = np.random.default_rng(seed).permutation(known)[: len(known) // 2]
+    first = np.isin(units, chosen)
+    return rows[first], rows[~first]
+
+
+def _search(
+    encoded: EncodedColumns,
+    rows: Indices,
+    quantity: _Quantity,
+    weights: Floats | None,
+    clusters: Indices | None,
+    **options: Any,
+) -> Searched:
+    counted = rows[quantity.counted[rows]]
+    if not len(encoded.conditions) or len(counted) < 2 * options["least"]:
+        return Searched([], 0.0)
+    return search(encoded, counted, quantity.losses, weights, clusters, **options)
+
+
+def _detectable(
+    quantity: _Quantity,
+    found: Searched,
+    critical: float,
+    rows: Indices,
+    clusters: Indices | None,
+    weights: Floats | None,
+    least: int,
+) -> float:
+    """Return how much worse a group must be to be found with a probability of 80%, approximately.
+
+    It must exceed the best score that chance gave in the search, and the lower bound must exceed zero. NaN if a group
+    of that share would have too few rows.
+    """
+    counted = quantity.counted[rows]
+    n = effective_size(counted, clusters, weights)
+    if n * _EXAMPLE < least:
+        return np.nan
+    spread = float(np.std(quantity.losses[rows][counted]))
+    return float((max(critical, found.largest_score) + _POWER) * spread / np.sqrt(n * _EXAMPLE * (1.0 - _EXAMPLE)))
+
+
+def _headroom(model: Any, given: GivenRows | None, inside: Mask, linear: Any) -> float:
+    """Return the largest share of a group's loss that any linear model could gain on its rows; NaN without classes."""
+    assert given is not None  # losses without a model are refused before
+    own = given.take(np.flatnonzero(inside))
+    if is_classifier(model) and len(np.unique(own.y)) < 2:
+        return np.nan
+    return headroom(
+        model,
+        own.X,
+        own.y,
+        None,
+        linear=None if linear is True else linear,
+        sample_weight=own.weights,
+        offset=own.offset,
+    ).headroom

@@ -1,0 +1,276 @@
+"""Beam search for the conjunctions of conditions under which the mean loss is largest, relative to its noise."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from groupdro.discovery.conditions import EncodedColumns
+from groupdro.kernels.histogram import column_histograms
+from groupdro.utils.threads import map_threads
+from groupdro.utils.types import Array, Floats, Indices, Mask
+
+__all__ = ["Candidate", "Searched", "search"]
+
+_WIDTH = 20  # rules that are extended at each depth
+_EXTENSIONS = 60  # best extensions of each rule that are compared with those of the others
+# Increase of the score by which another condition must pay for itself. Without it, every rule gets as many conditions
+# as are allowed. Planted groups are found as often with 0.5, and a little less with 1.5.
+_GAIN = 1.0
+_RESCORED = 200  # best extensions of a depth whose scores are computed anew where rows form clusters
+_SAME = 0.95  # overlap (intersection over union) from which two rules count as one
+_OWN_SCORE = 2.0  # that a group must have without the rows of better groups, or it is only their shadow
+# Largest share of the rows in a group. Where more rows are bad than good, the group is not what is special; and bounds
+# are too optimistic if few rows are outside and their losses are skewed to the right, as losses are.
+_MOST_ROWS = 0.5
+_CLIPPED = 0.99  # quantile at which losses are clipped, so that single rows do not lead the search
+_PRIOR = 10.0  # rows with the variance of all rows that are added to each group's own variance
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A rule that the search found.
+
+    Attributes
+    ----------
+    rule : tuple of int
+        Numbers of the conditions.
+    score : float
+        Studentised difference of the mean losses inside and outside, on the rows that were searched: optimistic.
+    rows : ndarray of int
+        Positions of its rows among those that were searched.
+    """
+
+    rule: tuple[int, ...]
+    score: float
+    rows: Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """What a search found.
+
+    Attributes
+    ----------
+    candidates : list of Candidate
+        The best rules, best first.
+    largest_score : float
+        The best score of all.
+    """
+
+    candidates: list[Candidate]
+    largest_score: float
+
+
+def search(
+    encoded: EncodedColumns,
+    searched: Indices,
+    losses: Floats,
+    weights: Floats | None,
+    clusters: Indices | None = None,
+    *,
+    least: float,
+    depth: int,
+    n_groups: int,
+    overlap: float = 0.5,
+) -> Searched:
+    """Find the rules with the largest studentised difference of the mean loss inside and outside.
+
+    Parameters
+    ----------
+    encoded : EncodedColumns
+        All rows.
+    searched : ndarray of int
+        The rows to search.
+    losses, weights : ndarray of shape (n_rows,)
+        Losses of all rows, and their weights if they differ.
+    clusters : ndarray of int of shape (n_rows,), optional
+        Cluster of each row.
+    least : float
+        Effective number of rows (or clusters) that must be inside and outside.
+    depth : int
+        Largest number of conditions.
+    n_groups : int
+        Number of rules to return.
+    overlap : float
+        Two rules that are returned have at most this intersection over union.
+
+    Returns
+    -------
+    Searched
+        The rules.
+    """
+    scorer = _Scorer(
+        encoded,
+        searched,
+        losses[searched],
+        None if weights is None else weights[searched],
+        None if clusters is None else clusters[searched],
+        least,
+    )
+    beam = [Candidate((), 0.0, np.arange(len(searched)))]
+    pool: list[Candidate] = []
+    for size in range(1, depth + 1):
+        scores = map_threads(lambda k, beam=beam: scorer.scores(beam[k].rows), len(beam))  # type: ignore[misc]
+        grown: dict[tuple[int, ...], tuple[float, Candidate, int]] = {}
+        for parent, own in zip(beam, scores, strict=True):
+            for c in np.argsort(-own)[:_EXTENSIONS].tolist():
+                if own[c] <= parent.score + _GAIN:
+                    break
+                rule = scorer.shortened((*parent.rule, c))
+                if len(rule) == size:
+                    grown.setdefault(rule, (float(own[c]), parent, c))
+        beam = scorer.distinct(grown)
+        pool += [one for one in beam if scorer.share(one.rows) <= _MOST_ROWS]
+        if not beam:
+            break
+    pool.sort(key=lambda one: -one.score)
+    kept: list[Candidate] = []
+    masks: list[Mask] = []
+    explained = scorer.mask(np.empty(0, np.int64))
+    for one in pool:
+        apart = all(_overlap(one.rows, mask) <= overlap for mask in masks)
+        if apart and (not kept or scorer.score_without(one.rows, explained) > _OWN_SCORE):
+            kept.append(one)
+            masks.append(scorer.mask(one.rows))
+            explained |= masks[-1]
+        if len(kept) == n_groups:
+            break
+    return Searched(kept, pool[0].score if pool else 0.0)
+
+
+class _Scorer:
+    """Scores of all conditions on the rows that are searched.
+
+    Parameters
+    ----------
+    encoded, searched, least : object
+        As for `search`.
+    losses, weights, clusters : ndarray of shape (n_searched,)
+        Losses, weights and clusters of these rows.
+    """
+
+    def __init__(
+        self,
+        encoded: EncodedColumns,
+        searched: Indices,
+        losses: Floats,
+        weights: Floats | None,
+        clusters: Indices | None,
+        least: float,
+    ):
+        self._conditions = encoded
+        self._codes: Array = np.ascontiguousarray(encoded.codes[searched])
+        if not ((losses == 0) | (losses == 1)).all():
+            losses = np.minimum(losses, np.quantile(losses, _CLIPPED))
+        mass = np.ones(len(losses)) if weights is None else weights / weights.mean()
+        losses = losses - np.average(losses, weights=mass)  # to avoid cancellation
+        self._sums = np.stack([mass, mass * losses, mass * np.square(losses)], axis=1)
+        self._total = self._sums.sum(axis=0)
+        self._effective = float(mass.sum() / np.square(mass).sum())  # effective rows per unit of mass
+        self._least = least
+        self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1].ravel()
+        self._n_codes = int(self._codes.max(initial=0)) + 1
+
+    def scores(self, rows: Indices) -> Floats:
+        """Return the score of each condition in conjunction with those of the given rows."""
+        encoded = self._conditions
+        sums = np.empty((self._codes.shape[1], self._n_codes, 3))
+        column_histograms(self._codes, rows, self._sums, sums)
+        below = np.concatenate([np.zeros((len(sums), 1, 3)), np.cumsum(sums, axis=1)], axis=1)
+        high, low = (np.minimum(end, self._n_codes) for end in (encoded.high, encoded.low))
+        return self._scores(below[encoded.column, high] - below[encoded.column, low], self._total)
+
+    def score_without(self, rows: Indices, left_out: Mask) -> float:
+        """Return the score of a group if some rows are left out, of the group and of the others."""
+        inside = self._sums[rows[~left_out[rows]]].sum(axis=0)
+        return float(self._scores(inside[None], self._total - self._sums[left_out].sum(axis=0), least=2.0)[0])
+
+    def _scores(self, inside: Floats, total: Floats, least: float | None = None) -> Floats:
+        """Return scores from sums over the rows inside and over all rows."""
+        least = self._least if least is None else least
+        n, variance = self._effective, self._total[2] / self._total[0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean, squared = [], 0.0
+            for part in (inside, total - inside):
+                own = part[:, 1] / part[:, 0]
+                rows_there = part[:, 0] * n
+                spread = part[:, 2] / part[:, 0] - np.square(own)
+                spread = (rows_there * spread + _PRIOR * variance) / (rows_there + _PRIOR)
+                mean.append(own)
+                squared = squared + spread / rows_there
+            score = (mean[0] - mean[1]) / np.sqrt(squared)
+        large = np.minimum(inside[:, 0], total[0] - inside[:, 0]) * n >= least
+        return np.where(large & np.isfinite(score), score, -np.inf)
+
+    def shortened(self, rule: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a rule without conditions that follow from others."""
+        at, low, high = self._conditions.column, self._conditions.low, self._conditions.high
+        return tuple(
+            sorted(
+                c
+                for c in set(rule)
+                if not any(at[c] == at[d] and low[c] <= low[d] and high[d] <= high[c] for d in set(rule) - {c})
+            )
+        )
+
+    def distinct(self, grown: dict[tuple[int, ...], tuple[float, Candidate, int]]) -> list[Candidate]:
+        """Return the best rules, without those that are nearly a copy of a better one."""
+        ordered = sorted(grown.items(), key=lambda item: -item[1][0])
+        found: Iterator[Candidate] = (
+            Candidate(rule, score, self._extended(parent.rows, c)) for rule, (score, parent, c) in ordered
+        )
+        if self._clusters is not None:
+            found = self._rescored(found, [parent for _, (_, parent, _) in ordered], self._clusters)
+        kept: list[Candidate] = []
+        masks: list[Mask] = []
+        for one in found:
+            if all(_overlap(one.rows, mask) <= _SAME for mask in masks):
+                kept.append(one)
+                masks.append(self.mask(one.rows))
+            if len(kept) == _WIDTH:
+                break
+        return kept
+
+    def _extended(self, rows: Indices, c: int) -> Indices:
+        """Return the rows on which one more condition holds."""
+        codes = self._codes[rows, self._conditions.column[c]]
+        return rows[(codes >= self._conditions.low[c]) & (codes < self._conditions.high[c])]
+
+    def _rescored(self, found: Iterator[Candidate], parents: list[Candidate], clusters: Indices) -> Iterator[Candidate]:
+        """Yield candidates with enough clusters, best first, by scores that allow for dependence within clusters."""
+        better = []
+        for one, parent in zip(found, parents[:_RESCORED], strict=False):
+            score, size = self._clustered(one.rows, clusters)
+            if size >= self._least and score > parent.score + _GAIN:
+                better.append(replace(one, score=score))
+        yield from sorted(better, key=lambda one: -one.score)
+
+    def _clustered(self, rows: Indices, clusters: Indices) -> tuple[float, float]:
+        """Return the score of a group with the standard error over clusters, and its effective number of clusters."""
+        mass, sums = self._sums[:, 0], self._sums[:, 1]
+        inside = self.mask(rows)
+        difference, influence = 0.0, np.zeros(len(mass))
+        for part, sign in ((inside, 1.0), (~inside, -1.0)):
+            mean = sums[part].sum() / mass[part].sum()
+            difference += sign * mean
+            influence[part] = sign * (sums[part] - mean * mass[part]) / mass[part].sum()
+        error = np.sqrt(np.square(np.bincount(clusters, weights=influence)).sum())
+        units = np.bincount(clusters[rows], weights=mass[rows])
+        return float(difference / error) if error > 0 else 0.0, float(units.sum() ** 2 / np.square(units).sum())
+
+    def share(self, rows: Indices) -> float:
+        """Return the share of the weight that some rows have."""
+        return float(self._sums[rows, 0].sum() / self._total[0])
+
+    def mask(self, rows: Indices) -> Mask:
+        """Return positions as a mask."""
+        mask = np.zeros(len(self._codes), dtype=bool)
+        mask[rows] = True
+        return mask
+
+
+def _overlap(rows: Indices, mask: Mask) -> float:
+    """Return intersection over union."""
+    both = int(mask[rows].sum())
+    return both / (len(rows) + int(mask.sum()) - both)
