@@ -28,7 +28,8 @@ def runs(names: list[str], seeds: int | None, methods: list[str] | None) -> None
     for name in available(names):
         begun, setup = time.perf_counter(), SETUPS[name]
         fitting = [m for m, method in METHODS.items() if method.fits(setup) and (not methods or m in methods)]
-        tune(name, fitting, [KNOWN[name]] if name in KNOWN else [chosen(other) for other in NEAR[name]])
+        near = [KNOWN[name]] if name in KNOWN else [chosen(other) for other in NEAR[name]]
+        tune(name, fitting, [*near, chosen(name)])
         repeat(name, fitting, seeds or setup.seeds)
         print(f"{name}: {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
 

@@ -76,7 +76,7 @@ def shown_curves(own: Panel) -> list[tuple[str, str]]:
     for curve in sorted(rank, key=lambda c: (*rank[c], c)):
         by_look.setdefault(LOOKS[curve][:2], curve)
     order = list(LOOKS)
-    best = min((c for c in rank if METHODS[c[0]].tuned), key=lambda c: (*rank[c], c))
+    best = min((c for c in rank if METHODS[c[0]].tuned), key=lambda c: (*rank[c], c), default=None)
     chosen = sorted(by_look.values(), key=lambda c: (c not in (own.default, best), order.index(c)))[:MOST_CURVES]
     return [curve for curve in own.curves if curve in chosen]
 

@@ -60,7 +60,7 @@ MERO_START = ", and those of MERO at the steps that were found for GDRO"
 
 def text() -> str:
     """Return the page."""
-    panels = [panel(name) for name in SETUPS if has(name)]
+    panels = [own for own in map(panel, filter(has, SETUPS)) if own.default in own.curves]
     claims, details = claims_table(panels)
     default, on_train = default_table(panels)
     tests, on_test = default_table(panels, "test")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 import groupdro as gd
-from benchmarks.paper.contenders import METHODS, TOL, Method, Setting
+from benchmarks.paper.contenders import BUDGET, METHODS, TOL, Method, Setting
 from benchmarks.paper.methods import TSA
 from benchmarks.paper.optimum import Optimum, optimum
 from benchmarks.paper.setups import SETUPS, Split
@@ -22,7 +22,6 @@ from groupdro.run.result import Progress
 
 __all__ = ["BUDGET", "curve_of", "stored_run"]
 
-BUDGET = 40.0  # multiples of the rows, in gradient evaluations as the paper counts them
 MOST_SECONDS = 3600.0
 
 
@@ -146,9 +145,15 @@ def curve_of(setup_name: str, name: str, setting: Setting, seed: int) -> pd.Data
                          wall=time.perf_counter() - begun)  # fmt: skip
 
 
+def setting_of(path: Path) -> Setting:
+    """Return the setting of a run from its file's name."""
+    key = path.name.split("__")[0]
+    return () if key == "default" else tuple(float(e) if "." in e else int(e) for e in key.split("_"))
+
+
 def place_of(setup_name: str, name: str, setting: Setting, seed: int) -> Path:
     """Return where a run is kept."""
-    key = "_".join(map(str, setting)) or "default"
+    key = "_".join(f"{e:g}" for e in setting) or "default"
     return CACHE / setup_name / name.replace(" ", "-").replace(",", "") / f"{key}__{seed}.parquet"
 
 

@@ -53,13 +53,15 @@ class Setup:
     radius : float
         Of the ball.
     seeds : int
-        How many repetitions; each method is tuned on seed 0 only.
+        How many repetitions.
     new_data : bool
         Whether a seed gives new rows or a new split, or only new random numbers of the methods.
     spacing : float
         Multiples of the rows between stored averages.
     most_runs : int
-        Limit on the runs of one search for a method's parameters.
+        Limit on the runs of one search for a method's parameters on the first seed.
+    n_tuning : int
+        How many seeds, from the first on, choose the final setting.
     shape : tuple of int
         Groups, training rows and columns.
     tests : bool
@@ -77,7 +79,13 @@ class Setup:
     new_data: bool = True
     spacing: float = 2.5
     most_runs: int = 40
+    n_tuning: int = 3
     tests: bool = True
+
+    @property
+    def tuning_seeds(self) -> range:
+        """Seeds on which the methods are tuned."""
+        return range(self.n_tuning)
 
     def problem(self, part: Part, n_outputs: int | None = None) -> gd.Problem:
         """Return a problem on some rows."""
@@ -150,11 +158,11 @@ SETUPS: dict[str, Setup] = {
     ),
     "gdro_4000": Setup(
         "GDRO, synthetic, 4,000 rows per group", "gdro", _synthetic("gdro", 4000), "binary", 0.15, 10, _LARGE,
-        most_runs=14,
+        most_runs=14, n_tuning=2,
     ),
     "mero_4000": Setup(
         "MERO, synthetic, 4,000 rows per group", "mero", _synthetic("mero", 4000), "binary", 0.15, 10, _LARGE,
-        most_runs=40,
+        most_runs=40, n_tuning=2,
     ),
     "gdro_census": Setup(
         "GDRO, census by race and sex", "gdro", _census, "binary", 10.0, 10, (10, 21_000, 224), most_runs=14
@@ -164,11 +172,12 @@ SETUPS: dict[str, Setup] = {
     ),
     "gdro_cifar": Setup(
         "GDRO, CIFAR-100, classes as groups", "gdro", lambda _: _cifar_parts(False), "classes", 20.0, 5,
-        (100, 50_000, 3_073), new_data=False, most_runs=9,
+        (100, 50_000, 3_073), new_data=False, most_runs=9, n_tuning=2,
     ),
     "mero_cifar": Setup(
         "MERO, CIFAR-100, superclasses as groups", "mero", lambda _: _cifar_parts(True), "classes", 20.0, 5,
         (20, 50_000, 3_073), new_data=False, spacing=5.0, most_runs=9,
+        n_tuning=2,
     ),
 }  # fmt: skip
 
