@@ -122,7 +122,7 @@ METHODS: dict[str, Method] = {
     "ALEG": Method("gdro", lambda _: gd.solvers.ALEG()),
     "group SQP": Method("gdro", lambda _: gd.solvers.GroupSQP("lbfgs"), random=False),
     "ALEG of the paper": Method("gdro", _paper, _ALL, (6, 0, 0), ("average", "snapshot")),
-    "ALEG, alterable": Method("gdro", _paper, (*_ALL, "tilt"), (6, 0, 0, 0), ("average", "snapshot"),
+    "ALEG of the paper, alterable": Method("gdro", _paper, (*_ALL, "tilt"), (6, 0, 0, 0), ("average", "snapshot"),
                               like="ALEG of the paper"),
     "MPVR": Method("gdro", _mpvr, _ALL, (6, 0, 0), ("average", "snapshot")),
     "SMD": Method("gdro", lambda _, multiplier, balance: Smd(multiplier, balance=balance),

@@ -13,7 +13,9 @@ import groupdro as gd
 from benchmarks import real_data
 from benchmarks.between.problems import halves, kdd_census
 
-__all__ = ["KNOWN", "NEAR", "SETUPS", "Part", "Setup", "Split", "available", "synthetic_rows"]
+__all__ = [
+    "KNOWN", "NEAR", "QUICK", "SETUPS", "Part", "Setup", "Split", "available", "setup_of", "synthetic_rows", "whole",
+]  # fmt: skip
 
 N_GROUPS, N_FEATURES = 25, 1024  # of the paper's synthetic data
 CIFAR_CLASSES = 100
@@ -81,6 +83,11 @@ class Setup:
     most_runs: int = 40
     n_tuning: int = 3
     tests: bool = True
+
+    @property
+    def of_the_paper(self) -> bool:
+        """Whether the data are those of the paper's experiments."""
+        return "census" not in self.title
 
     @property
     def tuning_seeds(self) -> range:
@@ -180,6 +187,29 @@ SETUPS: dict[str, Setup] = {
         n_tuning=2,
     ),
 }  # fmt: skip
+
+QUICK = "_quick"  # at the end of the name of a set-up with fewer rows, for a figure that is drawn in minutes
+QUICK_SHARE = 10
+
+
+def whole(name: str) -> str:
+    """Return the name of a set-up with all of its rows."""
+    return name.removesuffix(QUICK)
+
+
+def setup_of(name: str) -> Setup:
+    """Return a set-up by its name; one that is quick has every tenth training row of CIFAR-100, and one seed."""
+    setup = SETUPS[whole(name)]
+    return setup if name == whole(name) else replace(setup, make=lambda seed: _fewer(setup.make(seed)), seeds=1)
+
+
+def _fewer(split: Split) -> Split:
+    part = split.train
+    if len(np.unique(part.y)) < CIFAR_CLASSES:
+        return split
+    kept = np.sort(np.concatenate([np.flatnonzero(part.y == c)[::QUICK_SHARE] for c in range(CIFAR_CLASSES)]))
+    return Split(Part(part.X[kept], part.y[kept], part.groups[kept]), split.test)
+
 
 #: Set-ups at whose results a search also starts, if they are there: a coordinate search may end at a local optimum.
 NEAR = {f"{kind}_{name}": [f"{kind}_{other}" for other in ("synthetic", "4000", "census") if other != name]

@@ -207,12 +207,12 @@ def settings_table(own: Panel) -> str:
     return rows_of(["method", "setting", "settings tried", "neighbours tried"], rows)
 
 
-def slopes() -> dict[tuple[str, str, str], tuple[float, float, int, int]]:
+def slopes(rows: pd.DataFrame) -> dict[tuple[str, str, str], tuple[float, float, int, int]]:
     """Return exponents with half-widths, and points reached and tried, by method, constants and axis.
 
     The exponent is NaN if fewer than three different points were reached.
     """
-    rows, found = pd.read_parquet(RESULTS / "paper_complexity.parquet"), {}
+    found = {}
     for (method, constants, axis), part in rows.groupby(["method", "constants", "axis"]):
         reached = part.dropna(subset=["evaluations"])
         enough = len(reached[["m", "n", "eps"]].drop_duplicates()) >= 3
@@ -228,9 +228,9 @@ def exponent_cell(slope: float, half: float, points: int) -> str:
     return f"{slope:.2f} ({points} points)" if np.isnan(half) else f"{slope:.2f} ± {half:.2f}"
 
 
-def complexity_table() -> str:
+def complexity_table(measured: pd.DataFrame) -> str:
     """Return measured and predicted exponents, with published and with tight constants."""
-    found, rows = slopes(), []
+    found, rows = slopes(measured), []
     for method, predicted in PREDICTED.items():
         for axis, exact in zip(AXES, predicted, strict=True):
             cells = []

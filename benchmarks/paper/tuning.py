@@ -216,6 +216,7 @@ def repeat(setup_name: str, names: list[str], seeds: int) -> None:
     """Run the chosen settings on all seeds, seed by seed, so that whatever is there is balanced."""
     setup = SETUPS[setup_name]
     for seed in range(seeds):
+        prepared(setup_name, seed if setup.new_data else 0).solve()  # kept in a file, as runs are
         for name in names:
             if seed and not METHODS[name].random and not setup.new_data:
                 continue  # the same run again

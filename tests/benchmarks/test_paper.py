@@ -239,14 +239,15 @@ def test_comparisons_know_ranges_floors_and_missing_models(monkeypatch, tmp_path
     assert analysis.compare(ahead, AUTO, RIVAL, 10).found.n == 1
 
 
-def test_the_tuning_seed_is_left_out_and_five_seeds_have_an_interval(monkeypatch, tmp_path):
+def test_the_tuning_seeds_are_left_out_and_five_seeds_have_an_interval(monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
-    runs_of = {AUTO: [[1.01]] * 6, RIVAL: [[1.0 + v] for v in np.r_[1e-4, 0.02 * np.exp(0.1 * rng.normal(size=5))]]}
+    values = np.r_[[1e-4] * 3, 0.02 * np.exp(0.1 * rng.normal(size=5))]
+    runs_of = {AUTO: [[1.01]] * 8, RIVAL: [[1.0 + v] for v in values]}
     own = stored_panel(monkeypatch, tmp_path, runs_of)
     assert analysis.compare(own, AUTO, RIVAL, 40).kind == "undecided"
     found = analysis.compare(own, AUTO, RIVAL, 40, without_tuning=True)
     assert (found.kind, found.found.n) == ("ahead", 5)
-    ratios = np.log([(v[0] - 1.0) / 0.01 for v in runs_of[RIVAL][1:]])
+    ratios = np.log([(v[0] - 1.0) / 0.01 for v in runs_of[RIVAL][3:]])
     low, high = stats.t.interval(0.95, 4, ratios.mean(), stats.sem(ratios))
     assert (found.found.low, found.found.high) == pytest.approx((np.exp(low), np.exp(high)))
 
@@ -495,7 +496,7 @@ def test_the_final_setting_is_the_best_over_all_tuning_seeds_and_none_that_diver
 
     monkeypatch.setattr(tuning, "stored_run", run)
     monkeypatch.setattr(tuning, "ranked", lambda *_: [(6, 0, 0), (5, 0, 0), (4, 0, 0), (3, 0, 0)])
-    best = optimum.Optimum(0.6, 0.6, np.zeros(M))
+    best = optimum.Optimum(0.6, 0.6)
     monkeypatch.setattr(tuning, "prepared", lambda *_: SimpleNamespace(best=best))
     (small / "cache" / "gdro_synthetic").mkdir(parents=True)
     monkeypatch.setitem(METHODS, "MPVR", replace(METHODS["MPVR"], outputs=("average",)))
