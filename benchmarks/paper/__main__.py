@@ -3,7 +3,7 @@
     python -m benchmarks.paper                     everything; prints the time taken, resumes where it stopped
     python -m benchmarks.paper restore             take the stored results as runs, to add to them
     python -m benchmarks.paper radius              the radius of the set-ups with 4,000 rows per group
-    python -m benchmarks.paper runs [SET-UP ...]   tune on seed 0 and repeat, for some set-ups or all
+    python -m benchmarks.paper runs [SET-UP ...]   tune and repeat, for some set-ups or all
     python -m benchmarks.paper complexity          evaluations until certified gaps
     python -m benchmarks.paper timings             seconds of the chosen settings, one run at a time
     python -m benchmarks.paper collect             keep what the page needs, in benchmarks/results/

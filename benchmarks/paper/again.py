@@ -169,7 +169,8 @@ def _draw_panel(ax: plt.Axes, setup: str, curves: dict[tuple[str, str], list[pd.
         ends += list(mean[grid >= BUDGET / 4])
     # The first steps may be far above all that follows, and a run that diverges would hide the others.
     low, high = min(ends), float(np.quantile(ends, 0.9))
-    ax.set_ylim(low - 0.05 * (high - low), high + 0.3 * (high - low))
+    room = max(high - low, 1e-6)
+    ax.set_ylim(low - 0.05 * room, high + 0.3 * room)
     ax.set_xlim(0, BUDGET * rows)
     ax.set_xlabel("gradient evaluations")
     ax.set_ylabel("worst risk" if setup_of(setup).kind == "gdro" else "worst excess risk")

@@ -1,6 +1,6 @@
 """Figures of the stored curves: readable in one printed column, distinct in grey, nothing beyond the budget.
 
-Solid lines are untuned, dashed ones were tuned on seed 0; every method has a marker of its own. Lines are geometric
+Solid lines are untuned, dashed ones were tuned; every method has a marker of its own. Lines are geometric
 means over the seeds, bands their range. A cross ends a run whose certified gap was met.
 """
 

@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("matplotlib")
 
 from benchmarks.paper import (  # noqa: E402
+    again,
     analysis,
     claims,
     collect,
@@ -505,3 +506,57 @@ def test_the_final_setting_is_the_best_over_all_tuning_seeds_and_none_that_diver
     assert {seed for _, seed in seen} == {0, 1, 2}
     assert tuning.over_seeds([1e-3, 2e-3, np.inf]) == tuning.over_seeds([1e-3, 2e-3, 2e-2]) == np.inf
     assert tuning.over_seeds([1e-3, 4e-3]) == pytest.approx(2e-3)
+
+
+def test_a_figure_is_resumed_and_drawn_outside_of_the_results(small, monkeypatch):
+    monkeypatch.delenv("GROUPDRO_CIFAR", raising=False)
+    name, out = "gdro_synthetic", small / "out"
+    methods = {"SMD": ("average", "last"), "MPVR": ("average",), "ALEG of the paper": ("snapshot",), "auto": ("best",)}
+    for method, outputs in methods.items():
+        made_up_runs(name, method, outputs, METHODS[method].start, [0, 1])
+    bounds = pd.DataFrame({"lower": [0.6], "upper": 0.6, "reference": 0.0})
+    for seed in (0, 1):
+        bounds.to_parquet(small / "cache" / name / f"optimum__{seed}.parquet")
+    collect.collect()
+    analysis.panel.cache_clear()
+    stored = {path: path.read_bytes() for path in (small / "results").iterdir()}
+    tasks = again._tasks(name, tuple((method,) for method in methods), quick=False)
+    assert [(task.method, task.seed) for task in tasks] == [(method, seed) for method in methods for seed in (0, 1)]
+    for task in tasks:  # as if they had been run before an interrupt
+        place = again._place(task, out / "runs")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(runs.place_of(name, task.method, task.setting, task.seed), place)
+    again.figure("figure1", False, out)
+    analysis.panel.cache_clear()
+    assert {path.name for path in out.glob("*.png")} == {"figure1.png", "figure1_with_ours.png"}
+    assert stored == {path: path.read_bytes() for path in (small / "results").iterdir()}
+
+
+def test_a_quick_set_up_has_a_tenth_of_the_images_and_all_test_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.repeat(np.arange(100), 20))
+    part = Part(np.arange(2000.0)[:, None], y, y // 5)
+    monkeypatch.setitem(SETUPS, "mero_cifar", replace(SETUPS["mero_cifar"], make=lambda _: Split(part, part)))
+    quick = setups.setup_of("mero_cifar" + setups.QUICK)
+    split = quick.make(0)
+    assert quick.seeds == 1
+    assert (np.bincount(split.train.y) == 2).all()
+    np.testing.assert_array_equal(y[split.train.X[:, 0].astype(int)], split.train.y)
+    assert split.test is part
+
+
+def test_the_complexity_table_is_measured_in_any_folder_and_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(complexity, "PREDICTED", {name: complexity.PREDICTED[name] for name in ("ALEG", "SMD")})
+    calls = []
+
+    def counted(method, constants, m, n, seed, gaps):
+        calls.append(method)
+        return [m * n / eps for eps in gaps]
+
+    monkeypatch.setattr(complexity, "evaluations", counted)
+    path = tmp_path / "table1.parquet"
+    rows = complexity.measure(path, path, seeds=1, groups=(4, 8, 16), sizes=(25, 50), finest=4e-2)
+    assert len(calls) == 2 * 2 * (3 + 2 + 1)
+    assert complexity.exponent(rows[(rows["axis"] == "m") & (rows["method"] == "ALEG")], "m")[0] == pytest.approx(1.0)
+    complexity.measure(path, path, seeds=1, groups=(4, 8, 16), sizes=(25, 50), finest=4e-2)
+    assert len(calls) == 2 * 2 * (3 + 2 + 1)

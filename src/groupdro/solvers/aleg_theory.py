@@ -95,6 +95,8 @@ class ALEGTheory(Solver):
     guarantee : bool
         Whether to refuse schedules and domains that the theorem does not cover.
 
+    The errata of the paper, which are corrected here, are on the page :doc:`/from_the_paper`.
+
     References
     ----------
     Yu, Cai, Jiang, Zhang. Efficient Algorithms for Empirical Group Distributionally Robust Optimization and Beyond.
