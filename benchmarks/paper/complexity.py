@@ -97,7 +97,7 @@ def run(seeds: int | None = None) -> None:
 
 def measure(
     path: Path, known: Path | None, seeds: int, groups: tuple[int, ...] = GROUPS, sizes: tuple[int, ...] = SIZES,
-    finest: float = GAPS[-1],
+    finest: float = GAPS[-1], methods: tuple[str, ...] = tuple(PREDICTED),
 ) -> pd.DataFrame:  # fmt: skip
     """Measure what a file does not have yet, and keep it in another one, or the same, after every point."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +106,7 @@ def measure(
     targets = tuple(eps for eps in GAPS if eps >= finest)
     plans = [("m", m, N, (EPS,)) for m in groups] + [("n", M, n, (EPS,)) for n in sizes] + [("1/eps", M, N, targets)]
     for seed in range(seeds):
-        for method in PREDICTED:
+        for method in methods:
             for constants in ("paper", "tight"):
                 for axis, m, n, gaps in plans:
                     gaps = tuple(COARSER.get(method, 1.0) * eps for eps in gaps)

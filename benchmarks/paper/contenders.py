@@ -141,5 +141,5 @@ METHODS: dict[str, Method] = {
     "ERMEG": Method("mero", lambda _, multiplier, length: Ermeg(multiplier, oracle_tol=1e-2 * length),
                     ("multiplier", "length"), (0, 0), ("average", "best"), random=False),
     "ERMEG, first-order": Method("mero", _first_order_ermeg, ("multiplier", "first", "passes", "length"),
-                                 (0, 6, 0, 3), ("average", "best")),
+                                 (2, 5, 0, 1), ("average", "best")),
 }  # fmt: skip
