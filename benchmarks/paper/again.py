@@ -22,7 +22,7 @@ from benchmarks.paper import complexity
 from benchmarks.paper.analysis import has, panel
 from benchmarks.paper.contenders import BUDGET, METHODS
 from benchmarks.paper.figures import LABELS, LOOKS, SIZE, save
-from benchmarks.paper.runs import place_of, stored_run
+from benchmarks.paper.runs import place_of, prepared, stored_run
 from benchmarks.paper.setups import QUICK, QUICK_SHARE, SETUPS, available, setup_of, whole
 from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tables import complexity_table
@@ -74,6 +74,10 @@ def figure(name: str, quick: bool, folder: Path) -> None:
     print(f"{name}: {len(missing)} of {len(jobs)} runs, about {expected:.0f} minutes of processor time, by "
           f"{PROCESSES} processes; the runs are kept in {root}", flush=True)  # fmt: skip
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+        # Each group's own minimum is found once, and then read by all runs of the same rows.
+        splits = sorted({(task.setup, task.seed * setup_of(task.setup).new_data) for task in missing})
+        for ready in [pool.submit(_find_minima, setup, seed, root) for setup, seed in splits]:
+            ready.result()
         running = [pool.submit(_run, task, root) for task in sorted(missing, key=lambda t: (t.setup, t.seed))]
         for k, done in enumerate(as_completed(running)):
             done.result()
@@ -128,6 +132,10 @@ def _seconds(task: Task) -> float:
     run = next(iter(panel(whole(task.setup)).curves[task.method, task.output].values()))
     share = QUICK_SHARE if task.setup != whole(task.setup) and "cifar" in task.setup else 1
     return float(run["cpu"].max()) / share
+
+
+def _find_minima(setup: str, seed: int, root: Path) -> None:
+    prepared(setup, seed, root)
 
 
 def _run(task: Task, root: Path) -> None:

@@ -120,8 +120,9 @@ def _tried(name: str) -> list[dict]:
         for seed in SETUPS[name].tuning_seeds:
             for path in sorted(place_of(name, method, (), seed).parent.glob(f"*__{seed}.parquet")):
                 points = pd.read_parquet(path)
-                if points["wall"].isna().any():
-                    continue  # restored, maybe without some outputs, from the file into which this is merged
                 key = {"setup": name, "method": method, "setting": json.dumps(setting_of(path)), "seed": seed}
-                rows += [{**key, "output": output, "train": at_budget(points, output)} for output in outputs]
+                for output in outputs:
+                    # A restored run may lack outputs, whose values are in the file into which this is merged.
+                    if output in set(points["output"]) or not points["wall"].isna().any():
+                        rows.append({**key, "output": output, "train": at_budget(points, output)})
     return rows

@@ -18,12 +18,12 @@ __all__ = ["Optimum", "minima_of", "optimum", "reference_gap"]
 
 #: On CIFAR-100, where a pass takes a second, curves do not come as near to the best value.
 TOLERANCE = {"gdro_cifar": 1e-5, "mero_cifar": 1e-3}
-REFERENCE_GAP = {"mero_cifar": 1e-4}
+REFERENCE_GAP = {"mero_cifar": 1e-4, "mero_cifar_quick": 1e-2}
 
 
 def reference_gap(setup_name: str) -> float:
     """Return the gap to which each group's own minimum is certified."""
-    return REFERENCE_GAP.get(whole(setup_name), 1e-8)
+    return REFERENCE_GAP.get(setup_name, 1e-8)
 
 
 @dataclass(frozen=True)

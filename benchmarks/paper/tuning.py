@@ -85,13 +85,23 @@ def suboptimality(value: float, best: Optimum) -> float:
     return max(value - best.lower, best.upper - best.lower, 1e-12) if np.isfinite(value) else np.inf
 
 
+def _run_with(setup_name: str, name: str, setting: Setting, seed: int, outputs: set[str]) -> pd.DataFrame:
+    """Return a run, made again if it was restored with other outputs alone."""
+    points = stored_run(setup_name, name, setting, seed)
+    if points["wall"].isna().any() and not outputs <= set(points["output"]):
+        place_of(setup_name, name, setting, seed).unlink()
+        return stored_run(setup_name, name, setting, seed)
+    return points
+
+
 def _cost(setup_name: str, name: str, output: str, seed: int = 0) -> Callable[[Setting], float]:
     """Return a function of a setting: its suboptimality at the whole budget on a seed."""
     known, best = _restored(setup_name, name, output), prepared(setup_name, seed).best
 
     def cost(setting: Setting) -> float:
         there = (setting, seed) in known
-        value = known[setting, seed] if there else at_budget(stored_run(setup_name, name, setting, seed), output)
+        run = None if there else _run_with(setup_name, name, setting, seed, {output})
+        value = known[setting, seed] if run is None else at_budget(run, output)
         return suboptimality(value, best)
 
     return cost
@@ -222,8 +232,4 @@ def repeat(setup_name: str, names: list[str], seeds: int) -> None:
                 continue  # the same run again
             outputs = chosen(setup_name).get(name, {})
             for setting in sorted(set(outputs.values())):
-                points = stored_run(setup_name, name, setting, seed)
-                wanted = {output for output, own in outputs.items() if own == setting}
-                if points["wall"].isna().any() and not wanted <= set(points["output"]):
-                    place_of(setup_name, name, setting, seed).unlink()  # restored with other outputs alone
-                    stored_run(setup_name, name, setting, seed)
+                _run_with(setup_name, name, setting, seed, {o for o, own in outputs.items() if own == setting})
