@@ -1,7 +1,7 @@
 """Figures of the stored curves: readable in one printed column, distinct in grey, nothing beyond the budget.
 
 Solid lines are untuned, dashed ones were tuned; every method has a marker of its own. Lines are geometric
-means over the seeds, bands their range. A cross ends a run whose certified gap was met.
+means over the seeds, bands their standard errors. A cross ends a run whose certified gap was met.
 """
 
 from pathlib import Path
@@ -117,8 +117,12 @@ def _draw_curve(ax: plt.Axes, own: Panel, curve: tuple[str, str], x: str, column
 
 
 def _spread(values: list[float], column: str) -> tuple[float, float, float]:
-    mean = np.exp(np.mean(np.log(values))) if column == "above" else np.mean(values)
-    return float(mean), min(values), max(values)
+    """Return the mean over the seeds, and it minus and plus its standard error; of logarithms for suboptimalities."""
+    found = np.log(values) if column == "above" else np.array(values)
+    error = found.std(ddof=1) / np.sqrt(len(found)) if len(found) > 1 else 0.0
+    ends = found.mean() + error * np.array([0.0, -1.0, 1.0])
+    mean, low, high = np.exp(ends) if column == "above" else ends
+    return float(mean), float(low), float(high)
 
 
 def draw_setup(name: str) -> None:

@@ -10,7 +10,7 @@ import pandas as pd
 import groupdro as gd
 from benchmarks.paper import complexity
 from benchmarks.paper.analysis import FEWEST, Panel, has, panel
-from benchmarks.paper.claims import claims_table, exponent_words
+from benchmarks.paper.claims import claims_table, exponent_words, judged
 from benchmarks.paper.contenders import METHODS, STEP, TOL
 from benchmarks.paper.figures import label
 from benchmarks.paper.optimum import reference_gap
@@ -33,7 +33,7 @@ from benchmarks.paper.timings import TIMINGS, n_settings
 from benchmarks.paper.tuning import BETTER, FINALISTS, FINER, UNSTABLE
 from groupdro.solvers import sqp
 
-__all__ = ["PAGE", "TEMPLATE", "text", "write"]
+__all__ = ["PAGE", "TEMPLATE", "judged", "text", "write"]
 
 PAGE = RESULTS.parent / "RESULTS.md"
 TEMPLATE = Path(__file__).with_name("RESULTS.template.md")

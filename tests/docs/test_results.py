@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.examples import prose
 from tests.docs.pages import ROOT
-from tests.docs.test_records import assert_quotes
+from tests.docs.test_records import assert_quotes, rows_of, section
 
 page = pytest.importorskip("benchmarks.paper.page", reason="needs pandas, pyarrow and matplotlib")
 analysis = pytest.importorskip("benchmarks.paper.analysis")
@@ -128,6 +128,14 @@ def test_figures_have_at_most_seven_curves_of_which_all_are_stored():
             assert min(rivals, key=lambda c: mean_above(own, c)) in shown
             assert len({LOOKS[curve][1:] for curve in shown}) == len(shown)  # distinct without colour
             assert (RESULTS / f"paper_{name}.svg").exists()
+
+
+def test_the_page_for_readers_of_the_paper_has_the_verdicts_of_the_stored_runs():
+    claims, _ = page.judged([analysis.panel(name) for name in filter(analysis.has, page.SETUPS)])
+    rows = rows_of(section("from_the_paper.md", "What we found of the claims"))
+    assert {row[0]: row[2] for row in rows if row[0] in {claim[0] for claim in claims}} == {
+        claim[0]: claim[1] for claim in claims
+    }
 
 
 def test_the_radius_is_the_best_on_validation_rows():

@@ -78,3 +78,14 @@ def test_epochs_of_the_first_stage_need_a_solver_and_no_limit_on_passes():
     for given in ({}, {"stage_one": gd.solvers.ALEGTheory(), "stage_one_passes": 3}):
         with pytest.raises(ValueError, match="stage_one_epochs needs a stage_one"):
             gd.solvers.ALEM(stage_one_epochs=2, **given)
+
+
+def test_a_budget_that_ends_within_the_first_stage_leaves_valid_bounds():
+    problem, paper = small_problem(sizes=(30, 40, 20), radius=RADIUS), gd.solvers.ALEGTheory()
+    optimum = gd.solve(problem, gd.solvers.ALEM(), tol=0.0, atol=1e-6)
+    brief = gd.solve(problem, gd.solvers.ALEM(paper, paper, stage_one_epochs=50), tol=0.0, atol=0.0, max_passes=20)
+    assert brief.passes < 30
+    assert brief.lower_bound <= optimum.upper_bound
+    assert optimum.lower_bound <= brief.upper_bound
+    assert (brief.group_minima.lower <= optimum.group_minima.upper + 1e-9).all()
+    assert (optimum.group_minima.lower <= brief.group_minima.upper + 1e-9).all()
