@@ -195,7 +195,7 @@ def table1(quick: bool, folder: Path) -> None:
     """Measure what the complexity table says, unless it is there, and write the table."""
     path = folder / f"table1{'_quick' * quick}.parquet"
     limits = QUICK_TABLE if quick else {"seeds": complexity.SEEDS}
-    print(f"table1: {'about two minutes' if quick else 'about two hours'}; every point is kept in {path}", flush=True)
+    print(f"table1: {'about a minute' if quick else 'about two hours'}; every point is kept in {path}", flush=True)
     table = complexity_table(complexity.measure(path, path, **limits))
     path.with_suffix(".md").write_text(table + "\n")
     print(table, path.with_suffix(".md"), sep="\n", flush=True)
