@@ -1,6 +1,7 @@
 """What the texts say of the benchmarks is what the stored runs show."""
 
 import importlib
+import json
 import re
 
 import numpy as np
@@ -45,6 +46,16 @@ def test_the_tables_of_a_set_up_are_computed_from_its_stored_files():
     rows = [line for line in section.splitlines() if line.startswith("|")]
     assert len(rows) > 20
     assert set(rows) <= set(page.PAGE.read_text().splitlines())
+
+
+def test_both_neighbouring_multipliers_of_the_superclasses_were_tried():
+    curves, tried = (pd.read_parquet(RESULTS / f"paper_{name}.parquet") for name in ("mero_cifar", "tuning"))
+    tried = tried[tried["setup"] == "mero_cifar"]
+    known = {(row.method, *json.loads(row.setting)) for row in tried.itertuples()}
+    chosen = {(row.method, *json.loads(row.setting)) for row in curves.itertuples() if row.setting != "[]"}
+    assert len(chosen) >= 4
+    for method, multiplier, *others in chosen:
+        assert {(method, multiplier + step, *others) for step in (-1, 1)} <= known
 
 
 def test_no_setting_that_was_tried_on_the_same_seeds_is_better_than_the_chosen_one():
