@@ -75,6 +75,8 @@ def comparisons(panels: list[Panel], claim: Ordering, column: str) -> list[tuple
     """Return the outcome of every comparison at the whole budget, with its set-up and its cells."""
     found = []
     for own in panels:
+        if claim.by == "seconds" and own.clock != "seconds":
+            continue  # processor time of runs of different days, with different loads
         for output, kinds in LIKE.items():
             mine = claim.mine, output
             for curve in own.curves:

@@ -255,7 +255,7 @@ def _timing_words(panels: list[Panel]) -> str:
         names = "; ".join(SETUPS[own.setup].title for own in panels if own not in timed)
         words += (
             f" Not timed on an idle machine: {names}. Seconds there are CPU seconds of the process beside other "
-            "work, with which it shared caches."
+            "work, and of different days, on which the machine was not equally fast: they decide nothing."
         )
     return words
 

@@ -142,7 +142,8 @@ def best_rival_table(panels: list[Panel]) -> tuple[str, dict[str, Counter]]:
     for own in panels:
         most = own.common_seconds()
         cases = [("multiples", float(b), f"{b} multiples") for b in BUDGETS]
-        cases += [("seconds", most / k, f"{number(most / k)} {own.clock.removesuffix('econds')}") for k in (8, 4, 2, 1)]
+        if own.clock == "seconds":
+            cases += [("seconds", most / k, f"{number(most / k)} s") for k in (8, 4, 2, 1)]
         for x, budget, words in cases:
             rival = _best_rival(own, budget, x)
             mine = own.at(own.default, budget, "above", x)
