@@ -3,20 +3,26 @@
     python -m benchmarks.paper                     everything; prints the time taken, resumes where it stopped
     python -m benchmarks.paper restore             take the stored results as runs, to add to them
     python -m benchmarks.paper radius              the radius of the set-ups with 4,000 rows per group
-    python -m benchmarks.paper runs [SET-UP ...]   tune on seed 0 and repeat, for some set-ups or all
+    python -m benchmarks.paper runs [SET-UP ...]   tune and repeat, for some set-ups or all
     python -m benchmarks.paper complexity          evaluations until certified gaps
     python -m benchmarks.paper timings             seconds of the chosen settings, one run at a time
     python -m benchmarks.paper collect             keep what the page needs, in benchmarks/results/
     python -m benchmarks.paper draw                figures
     python -m benchmarks.paper write               RESULTS.md from its template
 
+    python -m benchmarks.paper figure1 [--quick]   the paper's Figure 1 with the stored settings, in the paper's layout
+    python -m benchmarks.paper figure2 [--quick]   the same for Figure 2
+    python -m benchmarks.paper table1 [--quick]    the paper's Table 1, measured
+
+The last three write to `--out` alone, and are not part of everything.
 `--seeds` and `--methods` limit the runs; what is left out is listed on the page.
 """
 
 import argparse
 import time
+from pathlib import Path
 
-from benchmarks.paper import collect, complexity, figures, page, radius, restore, timings
+from benchmarks.paper import again, collect, complexity, figures, page, radius, restore, timings
 from benchmarks.paper.contenders import METHODS
 from benchmarks.paper.setups import KNOWN, NEAR, SETUPS, available
 from benchmarks.paper.store import RESULTS
@@ -28,7 +34,8 @@ def runs(names: list[str], seeds: int | None, methods: list[str] | None) -> None
     for name in available(names):
         begun, setup = time.perf_counter(), SETUPS[name]
         fitting = [m for m, method in METHODS.items() if method.fits(setup) and (not methods or m in methods)]
-        tune(name, fitting, [KNOWN[name]] if name in KNOWN else [chosen(other) for other in NEAR[name]])
+        near = [KNOWN[name]] if name in KNOWN else [chosen(other) for other in NEAR[name]]
+        tune(name, fitting, [*near, chosen(name)])
         repeat(name, fitting, seeds or setup.seeds)
         print(f"{name}: {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
 
@@ -37,6 +44,12 @@ def choose_radius() -> None:
     """Choose the radius, unless that was done."""
     if not (RESULTS / "paper_radius.parquet").exists():
         radius.choose()
+
+
+def draw() -> None:
+    """Draw every stored set-up, the complexity, and the paper's figures."""
+    figures.draw()
+    again.draw_stored()
 
 
 def main() -> None:
@@ -48,17 +61,21 @@ def main() -> None:
         "complexity": lambda: complexity.run(given.seeds),
         "timings": lambda: timings.measure(available(given.names)),
         "collect": collect.collect,
-        "draw": figures.draw,
+        "draw": draw,
         "write": page.write,
     }
-    parser.add_argument("stage", nargs="?", default="all", choices=["all", "restore", *stages])
+    apart = {name: lambda name=name: again.figure(name, given.quick, given.out) for name in again.FIGURES}
+    apart |= {"restore": restore.restore, "table1": lambda: again.table1(given.quick, given.out)}
+    parser.add_argument("stage", nargs="?", default="all", choices=["all", *stages, *apart])
     parser.add_argument("names", nargs="*", metavar="SET-UP")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--methods", nargs="*")
+    parser.add_argument("--quick", action="store_true", help="one seed and a tenth of CIFAR-100: minutes, not hours")
+    parser.add_argument("--out", type=Path, default=Path("paper_again"), help="folder of the figures and their runs")
     given = parser.parse_args()
     begun = time.perf_counter()
-    if given.stage == "restore":
-        restore.restore()
+    if given.stage in apart:
+        apart[given.stage]()
     for name, stage in stages.items():
         if given.stage in (name, "all"):
             stage()

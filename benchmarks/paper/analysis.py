@@ -169,6 +169,11 @@ class Panel:
         lower, upper = self.best[seed if seed in self.best else 0]
         return max(upper - lower, TOL * 1e-3)
 
+    def last_second(self, *curves: tuple[str, str]) -> float:
+        """Return the seconds at which the first run of some curves has spent the budget."""
+        runs = [run for curve in curves for run in self.curves[curve].values()]
+        return float(min(run[run["multiples"] <= BUDGET * (1 + 1e-6)]["seconds"].max() for run in runs))
+
     def common_seconds(self) -> float:
         """Return the seconds up to which no curve has ended."""
         ends = [run["seconds"].max() for runs in self.curves.values() for run in runs.values()
@@ -225,7 +230,7 @@ def compare(
     """Compare two curves on the same seeds.
 
     A curve is ahead if the whole interval (of fewer than five seeds, each of them) says so; one seed decides nothing.
-    With `without_tuning`, seed 0 is left out if there are at least four others.
+    With `without_tuning`, the tuning seeds are left out if there are at least four others.
     """
     runs = [own.curves[mine], own.curves[other]]
     a, b = own.at(mine, budget, column, x), own.at(other, budget, column, x)
@@ -239,8 +244,9 @@ def compare(
     kind = "no rival" if a.keys() > b.keys() else "behind" if a.keys() != b.keys() else "compared" if a else "neither"
     count, sign = (len(a), len(b), len(both)), ""
     seeds = sorted(a.keys() & b.keys())
-    if without_tuning and len(seeds) > 4 and 0 in seeds:
-        seeds.remove(0)
+    others = [seed for seed in seeds if seed not in SETUPS[own.setup].tuning_seeds]
+    if without_tuning and len(others) >= FEWEST - 1:
+        seeds = others
     if not seeds:
         return Outcome(kind, None, sign, count)
     mine_values, other_values = (np.array([values[s] for s in seeds]) for values in (a, b))

@@ -6,7 +6,7 @@ last point.
 """
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,8 @@ from groupdro.oracle import Oracle
 from groupdro.problem import Problem
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Preparation
-from groupdro.solvers.minima_stages import MinimaAsNeeded
+from groupdro.solvers.aleg_theory import mean_size
+from groupdro.solvers.minima_stages import MinimaAsNeeded, MinimaOfAverages
 
 __all__ = ["ALEGOfThePaper", "AlSvre", "AlegOfOneGroup", "Ermeg", "Mpvr", "Sagawa", "Smd", "Tsa"]
 
@@ -48,31 +49,20 @@ def _scaled(ball: Any, balance: float) -> _Scaled:
 
 @dataclass(frozen=True)
 class ALEGOfThePaper(gd.solvers.ALEGTheory):
-    """ALEG as published."""
+    """ALEG as published; with a tilt, its step grows by that factor over `epochs`, as far as the theorem allows."""
 
     _: KW_ONLY
     balance: float = 1.0
+    tilt: float = 1.0
+    epochs: float = 1.0
 
     def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> Any:
         state = super().init(oracle, w, q, seed)
         state.w.scale /= self.balance
         state.q.scale *= self.balance
-        return state
-
-
-@dataclass(frozen=True)
-class AlegOfOneGroup(MPVR):
-    """ALEG with a single group, of which MPVR's compiled steps are the same ones: one row, and no weights.
-
-    The epoch is as long as the group, and the step that of ALEG's theorem, sqrt(1 / (5 K)) / L with the same L.
-    """
-
-    def length(self, problem: Problem) -> int:
-        return problem.n_rows
-
-    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> MpvrState:
-        state = super().init(oracle, w, q, seed)
-        state.step /= 0.99 * np.sqrt(5.0)
+        if self.tilt != 1.0:
+            first = state.schedules.epoch(0).eta / np.sqrt(self.tilt)
+            state.schedules.eta = lambda s: first * self.tilt ** min(1.0, s / self.epochs)
         return state
 
 
@@ -108,6 +98,23 @@ class Mpvr(MPVR):
             return None
         total = state.q_total.sum()
         return state.w_total / total, state.q_total / total
+
+
+@dataclass(frozen=True)
+class AlegOfOneGroup(Mpvr):
+    """ALEG with a single group, of which MPVR's compiled steps are the same ones: one row, and no weights.
+
+    The epoch is by default as long as the group, and the step is that of ALEG's theorem, sqrt(1 / (5 K)) / L with the
+    same L. The average is that of the iterates, because compiled steps do not keep the half steps.
+    """
+
+    def length(self, problem: Problem) -> int:
+        return problem.n_rows if self.epoch_length is None else self.epoch_length
+
+    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> MpvrState:
+        state = super().init(oracle, w, q, seed)
+        state.step /= 0.99 * np.sqrt(5.0)
+        return state
 
 
 @dataclass(frozen=True)
@@ -195,11 +202,20 @@ class Tsa(_Descent, TSA):
 
 @dataclass(frozen=True)
 class Ermeg(ERMEG):
-    """ERMEG with ALEM's own first stage: the same oracle, to the same tolerance, refined only where it matters."""
+    """ERMEG with the first stage of an ALEM: our own, which is refined only where it matters, or the paper's.
+
+    With `first_epochs`, the oracle makes the groups' models too, as ALEM's first stage does.
+    """
+
+    _: KW_ONLY
+    first_epochs: int | None = None
 
     def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
-        del problem, tol
-        return [MinimaAsNeeded(), self]
+        del tol
+        if self.first_epochs is None:
+            return [MinimaAsNeeded(), self]
+        alone = replace(self.oracle, epoch_length=mean_size(problem))  # type: ignore[call-arg]
+        return [MinimaOfAverages(alone, self.first_epochs), self]
 
 
 @dataclass

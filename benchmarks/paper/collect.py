@@ -1,18 +1,16 @@
 """Small files of what the page needs, from the runs that were kept: nothing is computed here, only chosen."""
 
 import json
+from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from benchmarks.paper.analysis import DEFAULT
-from benchmarks.paper.contenders import METHODS, Setting
-from benchmarks.paper.restore import BEST
-from benchmarks.paper.runs import BUDGET, place_of
+from benchmarks.paper.contenders import METHODS
+from benchmarks.paper.runs import place_of, setting_of
 from benchmarks.paper.setups import SETUPS, Setup
 from benchmarks.paper.store import CACHE, RESULTS
 from benchmarks.paper.timings import TIMINGS
-from benchmarks.paper.tuning import TRIED, at_budget, chosen
+from benchmarks.paper.tuning import at_budget, chosen
 
 __all__ = ["collect"]
 
@@ -21,32 +19,65 @@ SMALL = {"multiples": "float32", "test": "float32", "gap": "float32", "seconds":
 
 
 def collect() -> None:
-    """Write the curves of chosen settings, the settings tried and the best values."""
+    """Merge curves of chosen settings, settings tried, best values and timings into the stored files.
+
+    What is stored stays unless a run replaces it, so that a few runs never take the place of a whole comparison.
+    """
     RESULTS.mkdir(exist_ok=True)
-    tried, best = [], []
+    tried, best, kept = [], [], set()
     for name, setup in SETUPS.items():
         curves = _curves(name)
-        if not len(curves) or DEFAULT[setup.kind] not in set(curves["method"]):
-            continue  # nothing to compare with yet
-        curves.to_parquet(RESULTS / f"paper_{name}.parquet", compression="zstd", index=False)
+        if not len(curves):
+            continue
+        path = RESULTS / f"paper_{name}.parquet"
+        curves = _merged_curves(path, curves)
+        curves.to_parquet(path, compression="zstd", index=False)
         print(f"{name}: {len(curves)} points of {curves['method'].nunique()} methods, {curves['seed'].nunique()} seeds")
-        tried.append(_with_stored(name, TRIED, _tried(name), ["method", "output", "setting"]))
-        best.append(_with_stored(name, BEST, _best(name, setup), ["seed"]))
-    pd.concat(tried).to_parquet(RESULTS / "paper_tuning.parquet", compression="zstd", index=False)
+        kept |= {(name, *key) for key in zip(curves["method"], curves["setting"], strict=True)}
+        tried += _tried(name)
+        best += _best(name, setup)
+    _merge("paper_tuning.parquet", pd.DataFrame(tried), ["setup", "method", "output", "setting", "seed"])
+    _merge("paper_best.parquet", pd.DataFrame(best), ["setup", "seed"])
     if (CACHE / TIMINGS).exists():
         timed = pd.read_parquet(CACHE / TIMINGS)
-        kept = {(name, method, json.dumps(setting)) for name in SETUPS for method, outputs in chosen(name).items()
-                for setting in outputs.values()}  # fmt: skip
         still = [key in kept for key in zip(timed["setup"], timed["method"], timed["setting"], strict=True)]
-        timed[still].to_parquet(RESULTS / TIMINGS, compression="zstd", index=False)
-    pd.concat(best).to_parquet(RESULTS / "paper_best.parquet", compression="zstd", index=False)
+        _merge(TIMINGS, timed[still], ["setup", "method", "setting"])
 
 
-def _with_stored(name: str, file: str, rows: list[dict], keys: list[str]) -> pd.DataFrame:
-    """Return rows after those that were restored, which win: a restored run has only the outputs that were kept."""
-    path = CACHE / name / file
-    parts = [pd.read_parquet(path)] if path.exists() else []
-    return pd.concat([*parts, pd.DataFrame(rows)]).drop_duplicates(keys)
+def _merge(file: str, fresh: pd.DataFrame, keys: list[str]) -> None:
+    """Replace the stored rows that have the same keys as fresh ones, and keep all others."""
+    if not len(fresh):
+        return
+    path = RESULTS / file
+    if path.exists():
+        stored = pd.read_parquet(path)
+        again = pd.MultiIndex.from_frame(stored[keys]).isin(pd.MultiIndex.from_frame(fresh[keys]))
+        fresh = pd.concat([stored[~again], fresh], ignore_index=True)
+    fresh.to_parquet(path, compression="zstd", index=False)
+
+
+def _merged_curves(path: Path, fresh: pd.DataFrame) -> pd.DataFrame:
+    """Return fresh curves with the stored ones that they do not replace.
+
+    Runs of the same setting replace each other seed by seed. A curve of another setting replaces the stored one once it
+    has all of its seeds, and is left out until then.
+    """
+    if not path.exists():
+        return fresh
+    stored, parts = pd.read_parquet(path), []
+    both = pd.concat([stored, fresh]).groupby(["method", "output"], sort=False).groups
+    for method, output in both:
+        old, new = (rows[(rows["method"] == method) & (rows["output"] == output)] for rows in (stored, fresh))
+        if len(new) and len(old) and old["setting"].iloc[0] != new["setting"].iloc[0]:
+            missing = set(old["seed"]) - set(new["seed"])
+            if missing:
+                print(
+                    f"{path.stem}: {method}, {output}: the stored setting stays until seeds {sorted(missing)} are run"
+                )
+            parts.append(old if missing else new)
+        else:
+            parts += [old[~old["seed"].isin(new["seed"])], new]
+    return pd.concat(parts, ignore_index=True).astype(SMALL)
 
 
 def _best(name: str, setup: Setup) -> list[dict]:
@@ -81,16 +112,17 @@ def _curves(name: str) -> pd.DataFrame:
 
 
 def _tried(name: str) -> list[dict]:
-    """Return the value at the whole budget of every setting that was tried on seed 0."""
+    """Return the value at the whole budget of every setting that was run on a seed of the tuning."""
     rows = []
     for method, outputs in chosen(name).items():
         if not METHODS[method].tuned:
             continue
-        for path in sorted(place_of(name, method, (), 0).parent.glob("*__0.parquet")):
-            setting: Setting = tuple(int(part) for part in path.name.split("__")[0].split("_"))
-            points = pd.read_parquet(path)
-            for output in outputs:
-                value = at_budget(points, output, BUDGET)
-                rows.append({"setup": name, "method": method, "output": output, "setting": json.dumps(setting),
-                             "train": value if np.isfinite(value) else np.nan})  # fmt: skip
+        for seed in SETUPS[name].tuning_seeds:
+            for path in sorted(place_of(name, method, (), seed).parent.glob(f"*__{seed}.parquet")):
+                points = pd.read_parquet(path)
+                key = {"setup": name, "method": method, "setting": json.dumps(setting_of(path)), "seed": seed}
+                for output in outputs:
+                    # A restored run may lack outputs, whose values are in the file into which this is merged.
+                    if output in set(points["output"]) or not points["wall"].isna().any():
+                        rows.append({**key, "output": output, "train": at_budget(points, output)})
     return rows

@@ -7,6 +7,7 @@ that of the best certified pair, which is what a user waits for; the theorems sp
 
 import os
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from benchmarks.paper.constants import step_factor
 from benchmarks.paper.methods import ALSVRE, ERMEG, MPVR, SMD, TSA
 from benchmarks.paper.store import CACHE, RESULTS
 
-__all__ = ["PREDICTED", "exponent", "ratios", "run"]
+__all__ = ["PREDICTED", "exponent", "measure", "ratios", "run"]
 
 FEATURES, RADIUS, SEEDS = 20, 3.0, 3
 M, N, EPS = 16, 100, 4e-2  # the base case, at which the two others are kept
@@ -88,13 +89,24 @@ def evaluations(method: str, constants: str, m: int, n: int, seed: int, gaps: tu
 def run(seeds: int | None = None) -> None:
     """Measure whatever is not there yet, and keep it in benchmarks/results/."""
     path, stored, begun = CACHE / "complexity.parquet", RESULTS / "paper_complexity.parquet", time.perf_counter()
-    path.parent.mkdir(parents=True, exist_ok=True)
     known = next((file for file in (path, stored) if file.exists()), None)
-    rows = pd.read_parquet(known).to_dict("records") if known else []
+    rows = measure(path, known, SEEDS if seeds is None else seeds)
+    rows.to_parquet(stored, compression="zstd", index=False)
+    print(f"complexity: {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
+
+
+def measure(
+    path: Path, known: Path | None, seeds: int, groups: tuple[int, ...] = GROUPS, sizes: tuple[int, ...] = SIZES,
+    finest: float = GAPS[-1], methods: tuple[str, ...] = tuple(PREDICTED),
+) -> pd.DataFrame:  # fmt: skip
+    """Measure what a file does not have yet, and keep it in another one, or the same, after every point."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = pd.read_parquet(known).to_dict("records") if known and known.exists() else []
     done = {(r["method"], r["constants"], r["axis"], r["m"], r["n"], r["seed"]) for r in rows}
-    plans = [("m", m, N, (EPS,)) for m in GROUPS] + [("n", M, n, (EPS,)) for n in SIZES] + [("1/eps", M, N, GAPS)]
-    for seed in range(SEEDS if seeds is None else seeds):
-        for method in PREDICTED:
+    targets = tuple(eps for eps in GAPS if eps >= finest)
+    plans = [("m", m, N, (EPS,)) for m in groups] + [("n", M, n, (EPS,)) for n in sizes] + [("1/eps", M, N, targets)]
+    for seed in range(seeds):
+        for method in methods:
             for constants in ("paper", "tight"):
                 for axis, m, n, gaps in plans:
                     gaps = tuple(COARSER.get(method, 1.0) * eps for eps in gaps)
@@ -109,8 +121,7 @@ def run(seeds: int | None = None) -> None:
                     pd.DataFrame(rows).to_parquet(path, index=False)
                     spent = f"{time.process_time() - since:.1f} s | {rows[-1]['evaluations']:.4g}"
                     print(f"complexity | {method} {constants} {axis} m={m} n={n} seed {seed} | {spent}", flush=True)
-    pd.DataFrame(rows).to_parquet(stored, compression="zstd", index=False)
-    print(f"complexity: {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
+    return pd.DataFrame(rows)
 
 
 def exponent(part: pd.DataFrame, axis: str) -> tuple[float, float, int]:

@@ -10,14 +10,18 @@ import groupdro as gd
 from benchmarks.paper.balanced import AlegOfOneGroup, ALEGOfThePaper, AlSvre, Ermeg, Mpvr, Sagawa, Smd, Tsa
 from benchmarks.paper.setups import Setup
 from benchmarks.paper.smoothed import SmoothedLBFGS
+from groupdro.solvers.aleg_theory import mean_size
 
-__all__ = ["METHODS", "OURS", "Method", "Setting"]
+__all__ = ["BUDGET", "METHODS", "OURS", "Method", "Setting"]
 
-#: Exponents of the tuned parameters, in the order of `Method.tuned`: a factor of `STEP[name]` each.
-Setting = tuple[int, ...]
-STEP = {"multiplier": np.sqrt(10.0), "first": np.sqrt(10.0), "passes": 2.0, "length": 2.0, "balance": np.sqrt(10.0)}
+#: Exponents of the tuned parameters, in the order of `Method.tuned`: a factor of `STEP[name]` each. The last step of
+#: the search tries halves, such as 3.5.
+Setting = tuple[float, ...]
+STEP = {"multiplier": np.sqrt(10.0), "first": np.sqrt(10.0), "passes": 2.0, "length": 2.0, "balance": np.sqrt(10.0),
+        "tilt": np.sqrt(10.0)}  # fmt: skip
 
 OURS = ("ALEG", "ALEM", "auto", "group SQP")
+BUDGET = 40.0  # multiples of the rows, in gradient evaluations as the paper counts them
 TOL = 1e-8  # relative certified gap at which our own solvers end before the budget
 
 
@@ -39,6 +43,8 @@ class Method:
         "average", "snapshot" or "last"; "best" is the best certified pair so far.
     random : bool
         Whether it depends on a seed.
+    like : str
+        The method without the last parameter, at whose settings the search starts.
     """
 
     kind: str
@@ -47,6 +53,7 @@ class Method:
     start: Setting = ()
     outputs: tuple[str, ...] = ("best",)
     random: bool = True
+    like: str = ""
 
     def solver(self, setting: Setting, problem: gd.Problem) -> gd.solvers.Solver:
         """Return the solver at a setting."""
@@ -63,9 +70,12 @@ class Method:
         return self.kind == setup.kind
 
 
-def _paper(problem: gd.Problem, multiplier: float, length: float, balance: float) -> gd.solvers.Solver:
+def _paper(
+    problem: gd.Problem, multiplier: float, length: float, balance: float, tilt: float = 1.0
+) -> gd.solvers.Solver:
     K = max(1, round(length * float(problem.data.all_sizes.mean())))
-    return ALEGOfThePaper(K, multiplier=multiplier, guarantee=False, constant="paper", balance=balance)
+    epochs = BUDGET / (1.0 + 2.0 * length)  # a pass and two gradients per step
+    return ALEGOfThePaper(K, multiplier=multiplier, guarantee=False, balance=balance, tilt=tilt, epochs=epochs)
 
 
 def _mpvr(problem: gd.Problem, multiplier: float, length: float, balance: float) -> gd.solvers.Solver:
@@ -83,8 +93,17 @@ def _svre(form: Any) -> Callable[..., gd.solvers.Solver]:
 def _alem(
     problem: gd.Problem, multiplier: float, first: float, passes: float, length: float, balance: float
 ) -> gd.solvers.Solver:
-    alone = AlegOfOneGroup(multiplier * first)
-    return gd.solvers.ALEM(alone, _paper(problem, multiplier, length, balance), stage_one_passes=1.0 + 10.0 * passes)
+    alone = AlegOfOneGroup(multiplier * first, epoch_length=mean_size(problem))
+    second = _paper(problem, multiplier, length, balance)
+    return gd.solvers.ALEM(alone, second, stage_one_epochs=max(1, round(5.0 * passes)))
+
+
+def _first_order_ermeg(
+    problem: gd.Problem, multiplier: float, first: float, passes: float, length: float
+) -> gd.solvers.Solver:
+    del problem
+    epochs = max(1, round(5.0 * passes))
+    return Ermeg(multiplier, oracle=AlegOfOneGroup(first), oracle_tol=1e-2 * length, first_epochs=epochs)
 
 
 def _tsa(form: Any) -> Callable[..., gd.solvers.Solver]:
@@ -103,6 +122,8 @@ METHODS: dict[str, Method] = {
     "ALEG": Method("gdro", lambda _: gd.solvers.ALEG()),
     "group SQP": Method("gdro", lambda _: gd.solvers.GroupSQP("lbfgs"), random=False),
     "ALEG of the paper": Method("gdro", _paper, _ALL, (6, 0, 0), ("average", "snapshot")),
+    "ALEG of the paper, alterable": Method("gdro", _paper, (*_ALL, "tilt"), (6, 0, 0, 0), ("average", "snapshot"),
+                              like="ALEG of the paper"),
     "MPVR": Method("gdro", _mpvr, _ALL, (6, 0, 0), ("average", "snapshot")),
     "SMD": Method("gdro", lambda _, multiplier, balance: Smd(multiplier, balance=balance),
                   ("multiplier", "balance"), (3, 0), ("average", "last")),
@@ -119,4 +140,6 @@ METHODS: dict[str, Method] = {
                   ("average", "last")),
     "ERMEG": Method("mero", lambda _, multiplier, length: Ermeg(multiplier, oracle_tol=1e-2 * length),
                     ("multiplier", "length"), (0, 0), ("average", "best"), random=False),
+    "ERMEG, first-order": Method("mero", _first_order_ermeg, ("multiplier", "first", "passes", "length"),
+                                 (2, 5, 0, 1), ("average", "best")),
 }  # fmt: skip

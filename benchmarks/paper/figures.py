@@ -1,8 +1,10 @@
 """Figures of the stored curves: readable in one printed column, distinct in grey, nothing beyond the budget.
 
-Solid lines are untuned, dashed ones were tuned on seed 0; every method has a marker of its own. Lines are geometric
-means over the seeds, bands their range. A cross ends a run whose certified gap was met.
+Solid lines are untuned, dashed ones were tuned; every method has a marker of its own. Lines are geometric
+means over the seeds, bands their standard errors. A cross ends a run whose certified gap was met.
 """
+
+from pathlib import Path
 
 import matplotlib
 
@@ -20,7 +22,7 @@ from benchmarks.paper.runs import BUDGET
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
 
-__all__ = ["draw", "shown_curves"]
+__all__ = ["draw", "label", "save", "shown_curves"]
 
 plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "groupdro"}  # text as text: small files, the same each time
 SIZE = {"font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "legend.fontsize": 8, "xtick.labelsize": 8,
@@ -50,14 +52,15 @@ LOOKS = {
     ("Sagawa", "last"): ("#56B4E9", "h", (0, (1, 2))),
     ("smoothed L-BFGS", "best"): ("#E69F00", "*", (0, (8, 2))),
 }
-LABELS = {"auto, excess risk": "auto", "ALEG of the paper": "paper's ALEG", "ALEM of the paper": "paper's ALEM"}
+LABELS = {"auto, excess risk": "auto", "ALEG of the paper": "paper's ALEG", "ALEM of the paper": "paper's ALEM",
+          "ALEG of the paper, alterable": "paper's ALEG, alterable"}  # fmt: skip
 
 
 def label(curve: tuple[str, str]) -> str:
     """Return how a curve is called in legends and tables."""
     method, output = curve
     name = LABELS.get(method, method)
-    if method == "ERMEG":
+    if method.startswith("ERMEG"):
         output = {"average": "mean model", "best": "best model"}[output]
     return name if output == "best" else f"{name}, {output}"
 
@@ -76,7 +79,7 @@ def shown_curves(own: Panel) -> list[tuple[str, str]]:
     for curve in sorted(rank, key=lambda c: (*rank[c], c)):
         by_look.setdefault(LOOKS[curve][:2], curve)
     order = list(LOOKS)
-    best = min((c for c in rank if METHODS[c[0]].tuned), key=lambda c: (*rank[c], c))
+    best = min((c for c in rank if METHODS[c[0]].tuned), key=lambda c: (*rank[c], c), default=None)
     chosen = sorted(by_look.values(), key=lambda c: (c not in (own.default, best), order.index(c)))[:MOST_CURVES]
     return [curve for curve in own.curves if curve in chosen]
 
@@ -114,8 +117,12 @@ def _draw_curve(ax: plt.Axes, own: Panel, curve: tuple[str, str], x: str, column
 
 
 def _spread(values: list[float], column: str) -> tuple[float, float, float]:
-    mean = np.exp(np.mean(np.log(values))) if column == "above" else np.mean(values)
-    return float(mean), min(values), max(values)
+    """Return the mean over the seeds, and it minus and plus its standard error; of logarithms for suboptimalities."""
+    found = np.log(values) if column == "above" else np.array(values)
+    error = found.std(ddof=1) / np.sqrt(len(found)) if len(found) > 1 else 0.0
+    ends = found.mean() + error * np.array([0.0, -1.0, 1.0])
+    mean, low, high = np.exp(ends) if column == "above" else ends
+    return float(mean), float(low), float(high)
 
 
 def draw_setup(name: str) -> None:
@@ -150,7 +157,7 @@ def draw_setup(name: str) -> None:
         handletextpad=0.5, fontsize=7,
     )  # fmt: skip
     figure.suptitle(SETUPS[name].title, fontsize=8, x=0.02, ha="left")
-    _save(figure, f"paper_{name}")
+    save(figure, RESULTS / f"paper_{name}.svg")
 
 
 def _limit_test(ax: plt.Axes, own: Panel, curves: list[tuple[str, str]]) -> None:
@@ -198,13 +205,13 @@ def draw_complexity(constants: str, name: str) -> None:
     looks = [(method, *look) for method, look in COMPLEXITY_LOOKS.items() if (rows["method"] == method).any()]
     handles = [Line2D([], [], color=c, marker=m, ls=s, mfc="white", lw=0.9, label=method) for method, c, m, s in looks]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, handlelength=2.4)
-    _save(figure, name)
+    save(figure, RESULTS / f"{name}.svg")
 
 
-def _save(figure: plt.Figure, name: str) -> None:
-    for kind in ("png", "svg"):
-        # Without the date, the same curves give the same file.
-        figure.savefig(RESULTS / f"{name}.{kind}", dpi=150, metadata={"Date": None} if kind == "svg" else None)
+def save(figure: plt.Figure, path: Path) -> None:
+    """Save and close a figure; without the date, the same curves give the same file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 
 

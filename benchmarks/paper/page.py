@@ -10,7 +10,7 @@ import pandas as pd
 import groupdro as gd
 from benchmarks.paper import complexity
 from benchmarks.paper.analysis import FEWEST, Panel, has, panel
-from benchmarks.paper.claims import claims_table, exponent_words
+from benchmarks.paper.claims import claims_table, exponent_words, judged
 from benchmarks.paper.contenders import METHODS, STEP, TOL
 from benchmarks.paper.figures import label
 from benchmarks.paper.optimum import reference_gap
@@ -22,6 +22,7 @@ from benchmarks.paper.tables import (
     complexity_table,
     counts_table,
     default_table,
+    n_tuning_seeds,
     number,
     reach_table,
     settings_table,
@@ -29,9 +30,10 @@ from benchmarks.paper.tables import (
     value_table,
 )
 from benchmarks.paper.timings import TIMINGS, n_settings
-from benchmarks.paper.tuning import BETTER
+from benchmarks.paper.tuning import BETTER, FINALISTS, FINER, UNSTABLE
+from groupdro.solvers import sqp
 
-__all__ = ["PAGE", "TEMPLATE", "text", "write"]
+__all__ = ["PAGE", "TEMPLATE", "judged", "text", "write"]
 
 PAGE = RESULTS.parent / "RESULTS.md"
 TEMPLATE = Path(__file__).with_name("RESULTS.template.md")
@@ -60,13 +62,15 @@ MERO_START = ", and those of MERO at the steps that were found for GDRO"
 
 def text() -> str:
     """Return the page."""
-    panels = [panel(name) for name in SETUPS if has(name)]
+    panels = [own for own in map(panel, filter(has, SETUPS)) if own.default in own.curves]
     claims, details = claims_table(panels)
     default, on_train = default_table(panels)
     tests, on_test = default_table(panels, "test")
     best, against_best = best_rival_table(panels)
     counts = {
         "suboptimality on training rows, with every tuned rival": _total(on_train),
+        "the same, without the census, where `auto` forms Hessians":
+            _total({name: count for name, count in on_train.items() if SETUPS[name].of_the_paper}),
         "worst value on test rows, with every tuned rival": _total(on_test),
         "the same, set-ups on which claims on test rows are judged":
             _total({name: count for name, count in on_test.items() if SETUPS[name].tests}),
@@ -80,8 +84,11 @@ def text() -> str:
         budget=f"{BUDGET:g}", tol=f"{TOL:g}", bracket=_bracket(), better=f"{1 - BETTER:.0%}", fewest=FEWEST,
         spacing=_spacing(), starts=_starts(), mero_start=MERO_START * has("mero_cifar"),
         others=FEWEST - 1, most_runs=_most_runs(),
+        finalists=FINALISTS, unstable=f"{UNSTABLE:g}", finer=f"{STEP['multiplier'] ** FINER:.2g}",
+        tuned_words=_tuned_words(panels), alem_words=_alem_words(panels), **_hessian(),
         step_multiplier=f"{STEP['multiplier']:.2g}", step_length=f"{STEP['length']:g}",
-        timing_words=_timing_words(panels), complexity_table=complexity_table(),
+        timing_words=_timing_words(panels),
+        complexity_table=complexity_table(pd.read_parquet(RESULTS / "paper_complexity.parquet")),
         sections="\n\n".join(_section(own) for own in panels), exponent_words=exponent_words(),
         not_run=_not_run(panels), commands=_commands(panels),
         **_complexity_facts(), **_broo(),
@@ -120,6 +127,38 @@ def _starts() -> str:
     return f"({words}). {near}"
 
 
+def _tuned_words(panels: list[Panel]) -> str:
+    """Return which methods were tuned on several seeds, and which on the first one alone."""
+    several, first = [], []
+    for own in panels:
+        seeds = {label(c): n_tuning_seeds(own, c) for c in own.curves if METHODS[c[0]].tuned}
+        few = [name for name, n in seeds.items() if n < 2]
+        if len(few) < len(seeds):
+            but = f", but {', '.join(few)}" if few else ""
+            several.append(f"{SETUPS[own.setup].title} ({max(seeds.values())} seeds{but})")
+        if few:
+            first.append(SETUPS[own.setup].title if len(few) == len(seeds) else "")
+    words = f"So far this was done for: {'; '.join(several)}." if several else ""
+    alone = [title for title in first if title]
+    return words + (f" Not yet, so that seed 0 alone decided: {'; '.join(alone)}." if alone else "")
+
+
+def _alem_words(panels: list[Panel]) -> str:
+    """Return on which set-ups the stored runs of ALEM are older than its first stage."""
+    curve = "ALEM of the paper", "average"
+    old = [SETUPS[own.setup].title for own in panels if curve in own.curves and n_tuning_seeds(own, curve) < 2]
+    text = ("It subtracts the risks of the averages, as published, with epochs of the mean group size. Older runs "
+            "subtract the risk of the best snapshot and have epochs as long as the group: ")  # fmt: skip
+    return text + f"{'; '.join(old)}." if old else text.split(" Older")[0]
+
+
+def _hessian() -> dict[str, str]:
+    """Return up to how many parameters SQP forms Hessians, and how many passes one is worth on the census."""
+    columns = SETUPS["gdro_census"].shape[2]
+    # A triangle of products of columns per row, against a product with w and one with the slopes.
+    return {"newton": str(sqp._NEWTON_SIZE), "hessian": f"{columns * (columns + 1) / 2 / (2 * columns):.0f}"}
+
+
 def write() -> None:
     """Write the page."""
     page = text()
@@ -139,7 +178,7 @@ def _section(own: Panel) -> str:
         reach_table(own),
     ]
     parts += [f"Worst value on test rows. {_zero_words(own)}", test_table(own)]
-    parts += ["Settings, tuned on seed 0:", settings_table(own)]
+    parts += ["Settings:", settings_table(own)]
     return "\n\n".join(parts)
 
 
@@ -216,7 +255,7 @@ def _timing_words(panels: list[Panel]) -> str:
         names = "; ".join(SETUPS[own.setup].title for own in panels if own not in timed)
         words += (
             f" Not timed on an idle machine: {names}. Seconds there are CPU seconds of the process beside other "
-            "work, with which it shared caches."
+            "work, and of different days, on which the machine was not equally fast: they decide nothing."
         )
     return words
 

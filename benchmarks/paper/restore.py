@@ -1,8 +1,8 @@
 """Runs from the files that are stored beside the page, so that a fresh clone goes on where these end.
 
 The files have the curves of the chosen settings, and the values at the whole budget of all others: a method whose
-search has ended is not tuned again, only repeated on more seeds, unless its name is removed from ended.json. Each
-group's own minimum is not stored, and is computed again when needed.
+search has ended is not tuned again, only repeated on more seeds, unless its name is removed from ended.json and
+refined.json. Each group's own minimum is not stored, and is computed again when needed.
 """
 
 import json
@@ -13,11 +13,9 @@ import pandas as pd
 from benchmarks.paper.runs import place_of
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import CACHE, RESULTS
-from benchmarks.paper.tuning import CHOSEN, ENDED, TRIED
+from benchmarks.paper.tuning import CHOSEN, ENDED, REFINED, TRIED
 
-__all__ = ["BEST", "restore"]
-
-BEST = "best.parquet"  # of a set-up, as it was stored
+__all__ = ["restore"]
 
 
 def restore() -> None:
@@ -37,9 +35,11 @@ def restore() -> None:
             points.drop(columns=["method", "setting", "seed"]).to_parquet(path, index=False)
         (folder / CHOSEN).write_text(json.dumps(chosen))
         (folder / ENDED).write_text(json.dumps(list(chosen)))
-        tried[tried["setup"] == name].to_parquet(folder / TRIED, index=False)
+        own = tried[tried["setup"] == name]
+        on_all = own.groupby("method")["seed"].nunique() == len(setup.tuning_seeds)
+        (folder / REFINED).write_text(json.dumps([method for method in chosen if on_all.get(method, False)]))
+        own.to_parquet(folder / TRIED, index=False)
         known = best[best["setup"] == name]
-        known.to_parquet(folder / BEST, index=False)
         if setup.kind == "gdro":
             for row in known.itertuples():
                 bounds = pd.DataFrame({"lower": row.lower, "upper": row.upper, "reference": np.zeros(row.groups)})

@@ -2,8 +2,9 @@
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 import groupdro as gd
-from benchmarks.paper.contenders import METHODS, TOL, Method, Setting
+from benchmarks.paper.contenders import BUDGET, METHODS, TOL, Method, Setting
 from benchmarks.paper.methods import TSA
-from benchmarks.paper.optimum import Optimum, optimum
-from benchmarks.paper.setups import SETUPS, Split
+from benchmarks.paper.optimum import Optimum, minima_of, optimum
+from benchmarks.paper.setups import Split, setup_of
 from benchmarks.paper.store import CACHE
 from groupdro.certificate import Certificate
 from groupdro.oracle import Oracle
@@ -22,34 +23,40 @@ from groupdro.run.result import Progress
 
 __all__ = ["BUDGET", "curve_of", "stored_run"]
 
-BUDGET = 40.0  # multiples of the rows, in gradient evaluations as the paper counts them
 MOST_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A set-up's rows of one seed, and what its best value is."""
+    """A set-up's rows of one seed, what is subtracted from each group's risk, and the certified best value."""
 
     split: Split
     train: gd.GroupedData
     n_outputs: int
     test: gd.Problem
-    best: Optimum
+    minima: np.ndarray
     test_minima: np.ndarray
+    solve: Callable[[], Optimum]
+
+    @cached_property
+    def best(self) -> Optimum:
+        """The bounds of the best value, which curves do not need."""
+        return self.solve()
 
 
 @lru_cache(1)
-def prepared(setup_name: str, seed: int) -> Prepared:
-    """Return the rows of a seed, with the certified best value."""
-    setup = SETUPS[setup_name]
+def prepared(setup_name: str, seed: int, root: Path | None = None) -> Prepared:
+    """Return the rows of a seed, with the minima and the best value, which are kept under `root` as runs are."""
+    setup = setup_of(setup_name)
     split = setup.make(seed)
     n_outputs = int(split.train.y.max()) + 1
     problem = setup.problem(split.train)
     test = setup.problem(split.test, n_outputs)
-    best = optimum(setup_name, seed if setup.new_data else 0, problem)
+    key = (setup_name, seed if setup.new_data else 0, problem, root)
+    minima = minima_of(*key)
     place = {name: k for k, name in enumerate(problem.data.names)}
-    return Prepared(split, problem.data, n_outputs, test, best,
-                    np.array([best.minima[place[name]] for name in test.data.names]))  # fmt: skip
+    of_test = np.array([minima[place[name]] for name in test.data.names])
+    return Prepared(split, problem.data, n_outputs, test, minima, of_test, lambda: optimum(*key))
 
 
 def cost(progress: Progress, n_rows: int) -> float:
@@ -96,7 +103,7 @@ class Recorder:
         return self.ended
 
     def _value(self, risks: np.ndarray) -> float:
-        return float((risks - self.ready.best.minima).max())
+        return float((risks - self.ready.minima).max())
 
     def _store(self, output: str, progress: Progress, spent: float) -> None:
         row = progress.latest
@@ -121,10 +128,10 @@ class Recorder:
                           "seconds": row.seconds, "cpu": self.cpu})  # fmt: skip
 
 
-def curve_of(setup_name: str, name: str, setting: Setting, seed: int) -> pd.DataFrame:
+def curve_of(setup_name: str, name: str, setting: Setting, seed: int, root: Path | None = None) -> pd.DataFrame:
     """Run a method and return its points up to the budget, with the loads of the machine at its start and end."""
-    setup, method = SETUPS[setup_name], METHODS[name]
-    ready = prepared(setup_name, seed if setup.new_data else 0)
+    setup, method = setup_of(setup_name), METHODS[name]
+    ready = prepared(setup_name, seed if setup.new_data else 0, root)
     problem = setup.on(ready.train, ready.n_outputs)
     solver = method.solver(setting, problem)
     with np.errstate(all="ignore"):
@@ -146,18 +153,24 @@ def curve_of(setup_name: str, name: str, setting: Setting, seed: int) -> pd.Data
                          wall=time.perf_counter() - begun)  # fmt: skip
 
 
-def place_of(setup_name: str, name: str, setting: Setting, seed: int) -> Path:
-    """Return where a run is kept."""
-    key = "_".join(map(str, setting)) or "default"
-    return CACHE / setup_name / name.replace(" ", "-").replace(",", "") / f"{key}__{seed}.parquet"
+def setting_of(path: Path) -> Setting:
+    """Return the setting of a run from its file's name."""
+    key = path.name.split("__")[0]
+    return () if key == "default" else tuple(float(e) if "." in e else int(e) for e in key.split("_"))
 
 
-def stored_run(setup_name: str, name: str, setting: Setting, seed: int) -> pd.DataFrame:
+def place_of(setup_name: str, name: str, setting: Setting, seed: int, root: Path | None = None) -> Path:
+    """Return where a run is kept: under `root`, by default the folder of all runs."""
+    key = "_".join(f"{e:g}" for e in setting) or "default"
+    return (root or CACHE) / setup_name / name.replace(" ", "-").replace(",", "") / f"{key}__{seed}.parquet"
+
+
+def stored_run(setup_name: str, name: str, setting: Setting, seed: int, root: Path | None = None) -> pd.DataFrame:
     """Return a run from its file, after running it if it is not there."""
-    path = place_of(setup_name, name, setting, seed)
+    path = place_of(setup_name, name, setting, seed, root)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        points = curve_of(setup_name, name, setting, seed)
+        points = curve_of(setup_name, name, setting, seed, root)
         part = path.with_suffix(f".{os.getpid()}.part")
         points.to_parquet(part, compression="zstd", index=False)
         part.replace(path)

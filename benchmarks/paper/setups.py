@@ -13,7 +13,9 @@ import groupdro as gd
 from benchmarks import real_data
 from benchmarks.between.problems import halves, kdd_census
 
-__all__ = ["KNOWN", "NEAR", "SETUPS", "Part", "Setup", "Split", "available", "synthetic_rows"]
+__all__ = [
+    "KNOWN", "NEAR", "QUICK", "SETUPS", "Part", "Setup", "Split", "available", "setup_of", "synthetic_rows", "whole",
+]  # fmt: skip
 
 N_GROUPS, N_FEATURES = 25, 1024  # of the paper's synthetic data
 CIFAR_CLASSES = 100
@@ -53,13 +55,15 @@ class Setup:
     radius : float
         Of the ball.
     seeds : int
-        How many repetitions; each method is tuned on seed 0 only.
+        How many repetitions.
     new_data : bool
         Whether a seed gives new rows or a new split, or only new random numbers of the methods.
     spacing : float
         Multiples of the rows between stored averages.
     most_runs : int
-        Limit on the runs of one search for a method's parameters.
+        Limit on the runs of one search for a method's parameters on the first seed.
+    n_tuning : int
+        How many seeds, from the first on, choose the final setting.
     shape : tuple of int
         Groups, training rows and columns.
     tests : bool
@@ -77,7 +81,18 @@ class Setup:
     new_data: bool = True
     spacing: float = 2.5
     most_runs: int = 40
+    n_tuning: int = 3
     tests: bool = True
+
+    @property
+    def of_the_paper(self) -> bool:
+        """Whether the data are those of the paper's experiments."""
+        return "census" not in self.title
+
+    @property
+    def tuning_seeds(self) -> range:
+        """Seeds on which the methods are tuned."""
+        return range(self.n_tuning)
 
     def problem(self, part: Part, n_outputs: int | None = None) -> gd.Problem:
         """Return a problem on some rows."""
@@ -150,11 +165,11 @@ SETUPS: dict[str, Setup] = {
     ),
     "gdro_4000": Setup(
         "GDRO, synthetic, 4,000 rows per group", "gdro", _synthetic("gdro", 4000), "binary", 0.15, 10, _LARGE,
-        most_runs=14,
+        most_runs=14, n_tuning=2,
     ),
     "mero_4000": Setup(
         "MERO, synthetic, 4,000 rows per group", "mero", _synthetic("mero", 4000), "binary", 0.15, 10, _LARGE,
-        most_runs=40,
+        most_runs=40, n_tuning=2,
     ),
     "gdro_census": Setup(
         "GDRO, census by race and sex", "gdro", _census, "binary", 10.0, 10, (10, 21_000, 224), most_runs=14
@@ -164,13 +179,37 @@ SETUPS: dict[str, Setup] = {
     ),
     "gdro_cifar": Setup(
         "GDRO, CIFAR-100, classes as groups", "gdro", lambda _: _cifar_parts(False), "classes", 20.0, 5,
-        (100, 50_000, 3_073), new_data=False, most_runs=9,
+        (100, 50_000, 3_073), new_data=False, most_runs=9, n_tuning=2,
     ),
     "mero_cifar": Setup(
         "MERO, CIFAR-100, superclasses as groups", "mero", lambda _: _cifar_parts(True), "classes", 20.0, 5,
         (20, 50_000, 3_073), new_data=False, spacing=5.0, most_runs=9,
+        n_tuning=2,
     ),
 }  # fmt: skip
+
+QUICK = "_quick"  # at the end of the name of a set-up with fewer rows, for a figure that is drawn in minutes
+QUICK_SHARE = 10
+
+
+def whole(name: str) -> str:
+    """Return the name of a set-up with all of its rows."""
+    return name.removesuffix(QUICK)
+
+
+def setup_of(name: str) -> Setup:
+    """Return a set-up by its name; one that is quick has every tenth training row of CIFAR-100, and one seed."""
+    setup = SETUPS[whole(name)]
+    return setup if name == whole(name) else replace(setup, make=lambda seed: _fewer(setup.make(seed)), seeds=1)
+
+
+def _fewer(split: Split) -> Split:
+    part = split.train
+    if len(np.unique(part.y)) < CIFAR_CLASSES:
+        return split
+    kept = np.sort(np.concatenate([np.flatnonzero(part.y == c)[::QUICK_SHARE] for c in range(CIFAR_CLASSES)]))
+    return Split(Part(part.X[kept], part.y[kept], part.groups[kept]), split.test)
+
 
 #: Set-ups at whose results a search also starts, if they are there: a coordinate search may end at a local optimum.
 NEAR = {f"{kind}_{name}": [f"{kind}_{other}" for other in ("synthetic", "4000", "census") if other != name]

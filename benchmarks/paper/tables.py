@@ -12,12 +12,14 @@ from benchmarks.paper.contenders import METHODS, OURS
 from benchmarks.paper.figures import label
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
+from benchmarks.paper.tuning import FINER
 
 __all__ = [
     "best_rival_table",
     "complexity_table",
     "counts_table",
     "default_table",
+    "n_tuning_seeds",
     "rows_of",
     "settings_table",
     "test_table",
@@ -140,7 +142,8 @@ def best_rival_table(panels: list[Panel]) -> tuple[str, dict[str, Counter]]:
     for own in panels:
         most = own.common_seconds()
         cases = [("multiples", float(b), f"{b} multiples") for b in BUDGETS]
-        cases += [("seconds", most / k, f"{number(most / k)} {own.clock.removesuffix('econds')}") for k in (8, 4, 2, 1)]
+        if own.clock == "seconds":
+            cases += [("seconds", most / k, f"{number(most / k)} s") for k in (8, 4, 2, 1)]
         for x, budget, words in cases:
             rival = _best_rival(own, budget, x)
             mine = own.at(own.default, budget, "above", x)
@@ -189,30 +192,39 @@ def test_table(own: Panel) -> str:
     return rows_of(["method", *(f"at {b}" for b in BUDGETS)], rows)
 
 
+def _tried(own: Panel, curve: tuple[str, str]) -> tuple[tuple[float, ...], dict[tuple[float, ...], set[int]]]:
+    """Return a curve's setting, and the seeds on which each setting of it was tried."""
+    rows = pd.read_parquet(RESULTS / "paper_tuning.parquet")
+    rows = rows[(rows["setup"] == own.setup) & (rows["method"] == curve[0]) & (rows["output"] == curve[1])]
+    known: dict[tuple[float, ...], set[int]] = {}
+    for row in rows.itertuples():
+        known.setdefault(tuple(json.loads(row.setting)), set()).add(int(row.seed))
+    return tuple(json.loads(next(iter(own.curves[curve].values()))["setting"].iloc[0])), known
+
+
+def n_tuning_seeds(own: Panel, curve: tuple[str, str]) -> int:
+    """Return on how many seeds the setting of a curve was chosen."""
+    best, known = _tried(own, curve)
+    return min((len(known.get((best[0] + step, *best[1:]), ())) for step in (-FINER, 0, FINER)), default=0) or 1
+
+
 def settings_table(own: Panel) -> str:
-    """Return the chosen settings, how many were tried, and whether every neighbour was."""
-    tried = pd.read_parquet(RESULTS / "paper_tuning.parquet")
-    tried = tried[tried["setup"] == own.setup]
+    """Return the chosen settings, how many were tried, and on how many seeds the last of them."""
     rows = []
-    for curve, runs in own.curves.items():
-        if not METHODS[curve[0]].tuned:
-            continue
-        best = tuple(json.loads(next(iter(runs.values()))["setting"].iloc[0]))
-        part = tried[(tried["method"] == curve[0]) & (tried["output"] == curve[1])]
-        known = {tuple(json.loads(s)) for s in part["setting"]}
-        neighbours = [(*best[:k], best[k] + d, *best[k + 1 :]) for k in range(len(best)) for d in (1, -1)]
-        missing = sum(n not in known for n in neighbours)
-        inside = "all" if not missing else f"{len(neighbours) - missing} of {len(neighbours)}"
-        rows.append([label(curve), own.setting(curve), str(len(known)), inside])
-    return rows_of(["method", "setting", "settings tried", "neighbours tried"], rows)
+    for curve in own.curves:
+        if METHODS[curve[0]].tuned:
+            seeds = n_tuning_seeds(own, curve)
+            on = f"{seeds}, with finer steps" if seeds > 1 else "seed 0"
+            rows.append([label(curve), own.setting(curve), str(len(_tried(own, curve)[1])), on])
+    return rows_of(["method", "setting", "settings tried", "chosen on seeds"], rows)
 
 
-def slopes() -> dict[tuple[str, str, str], tuple[float, float, int, int]]:
+def slopes(rows: pd.DataFrame) -> dict[tuple[str, str, str], tuple[float, float, int, int]]:
     """Return exponents with half-widths, and points reached and tried, by method, constants and axis.
 
     The exponent is NaN if fewer than three different points were reached.
     """
-    rows, found = pd.read_parquet(RESULTS / "paper_complexity.parquet"), {}
+    found = {}
     for (method, constants, axis), part in rows.groupby(["method", "constants", "axis"]):
         reached = part.dropna(subset=["evaluations"])
         enough = len(reached[["m", "n", "eps"]].drop_duplicates()) >= 3
@@ -228,9 +240,9 @@ def exponent_cell(slope: float, half: float, points: int) -> str:
     return f"{slope:.2f} ({points} points)" if np.isnan(half) else f"{slope:.2f} ± {half:.2f}"
 
 
-def complexity_table() -> str:
+def complexity_table(measured: pd.DataFrame) -> str:
     """Return measured and predicted exponents, with published and with tight constants."""
-    found, rows = slopes(), []
+    found, rows = slopes(measured), []
     for method, predicted in PREDICTED.items():
         for axis, exact in zip(AXES, predicted, strict=True):
             cells = []

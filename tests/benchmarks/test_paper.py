@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,10 +18,12 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("matplotlib")
 
 from benchmarks.paper import (  # noqa: E402
+    again,
     analysis,
     claims,
     collect,
     complexity,
+    figures,
     optimum,
     radius,
     restore,
@@ -237,14 +240,15 @@ def test_comparisons_know_ranges_floors_and_missing_models(monkeypatch, tmp_path
     assert analysis.compare(ahead, AUTO, RIVAL, 10).found.n == 1
 
 
-def test_the_tuning_seed_is_left_out_and_five_seeds_have_an_interval(monkeypatch, tmp_path):
+def test_the_tuning_seeds_are_left_out_and_five_seeds_have_an_interval(monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
-    runs_of = {AUTO: [[1.01]] * 6, RIVAL: [[1.0 + v] for v in np.r_[1e-4, 0.02 * np.exp(0.1 * rng.normal(size=5))]]}
+    values = np.r_[[1e-4] * 3, 0.02 * np.exp(0.1 * rng.normal(size=5))]
+    runs_of = {AUTO: [[1.01]] * 8, RIVAL: [[1.0 + v] for v in values]}
     own = stored_panel(monkeypatch, tmp_path, runs_of)
     assert analysis.compare(own, AUTO, RIVAL, 40).kind == "undecided"
     found = analysis.compare(own, AUTO, RIVAL, 40, without_tuning=True)
     assert (found.kind, found.found.n) == ("ahead", 5)
-    ratios = np.log([(v[0] - 1.0) / 0.01 for v in runs_of[RIVAL][1:]])
+    ratios = np.log([(v[0] - 1.0) / 0.01 for v in runs_of[RIVAL][3:]])
     low, high = stats.t.interval(0.95, 4, ratios.mean(), stats.sem(ratios))
     assert (found.found.low, found.found.high) == pytest.approx((np.exp(low), np.exp(high)))
 
@@ -342,7 +346,7 @@ def test_stored_results_are_restored_as_runs_that_others_can_be_added_to(small):
     known = {tuple(json.loads(setting)) for setting in stored["paper_tuning.parquet"]["setting"]}
     files = set(small.rglob("*__0.parquet"))
     tuning.tune("gdro_synthetic", names, [{}, {"MPVR": {"average": (-5, 0, 3)}}])
-    new = {tuple(map(int, path.name.split("__")[0].split("_"))) for path in set(small.rglob("*__0.parquet")) - files}
+    new = {runs.setting_of(path) for path in set(small.rglob("*__0.parquet")) - files}
     assert (-5, 0, 3) in new
     assert not known & new
     # A run that was restored without an output that is now chosen is made again.
@@ -421,3 +425,138 @@ def test_blocks_of_steps_are_the_steps_of_tsas_first_stage():
         found.append((models, oracle.counters))
     np.testing.assert_allclose(found[1][0], found[0][0], rtol=1e-9, atol=1e-12)
     assert found[0][1] == found[1][1]
+
+
+def made_up_runs(name, method, outputs, setting, seeds):
+    """Keep a made-up run of each seed, as chosen."""
+    value = {"multiples": 40.0, "train": 0.7, "test": 0.7, "gap": 0.1, "seconds": 1.0, "cpu": 1.0}
+    points = pd.DataFrame([{"output": output, **value} for output in outputs])
+    points = points.assign(status="budget", load_start=0.0, load_end=0.0, wall=1.0)
+    for seed in seeds:
+        path = runs.place_of(name, method, setting, seed)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        points.to_parquet(path)
+    for output in outputs:
+        tuning._choose(name, method, output, setting)
+
+
+def rows_stored(small, file, *columns):
+    stored = pd.read_parquet(small / "results" / f"paper_{file}.parquet")
+    return set(stored[list(columns)].itertuples(index=False, name=None))
+
+
+def test_collecting_a_few_runs_keeps_all_that_is_stored(small):
+    name, both = "gdro_synthetic", ("average", "snapshot")
+    made_up_runs(name, "auto", ("best",), (), [0, 1])
+    made_up_runs(name, "MPVR", both, (6, 0, 0), [0, 1])
+    bounds = pd.DataFrame({"lower": 0.6, "upper": 0.6, "reference": np.zeros(M)})
+    for seed in (0, 1):
+        bounds.to_parquet(small / "cache" / name / f"optimum__{seed}.parquet")
+    collect.collect()
+    kept = {("curves", *row) for row in rows_stored(small, name, "method", "output", "seed")}
+    assert len(kept) == 6
+    shutil.rmtree(small / "cache")
+    made_up_runs(name, "SMD", ("average", "last"), (1, 1), [0])  # without our default among the methods
+    made_up_runs(name, "MPVR", both, (6.5, 0, 0), [0])  # a setting with fewer seeds than the stored one
+    made_up_runs("mero_census", "TSA", ("average",), (1, 0, 0, 0), [0])
+    collect.collect()
+    found = {("curves", *row) for row in rows_stored(small, name, "method", "output", "seed")}
+    assert found == kept | {("curves", "SMD", "average", 0), ("curves", "SMD", "last", 0)}
+    assert ("MPVR", "[6.5, 0, 0]") not in rows_stored(small, name, "method", "setting")
+    assert rows_stored(small, "best", "setup", "seed") == {(name, 0), (name, 1)}
+    tried = rows_stored(small, "tuning", "method", "setting", "seed")
+    assert {("MPVR", "[6, 0, 0]", 0), ("MPVR", "[6, 0, 0]", 1), ("MPVR", "[6.5, 0, 0]", 0)} <= tried
+    assert rows_stored(small, "mero_census", "method", "seed") == {("TSA", 0)}
+    made_up_runs(name, "MPVR", both, (6.5, 0, 0), [1])
+    collect.collect()
+    assert ("MPVR", "[6.5, 0, 0]") in rows_stored(small, name, "method", "setting")
+
+
+@pytest.mark.parametrize("curves", [{AUTO: [[1.01, 1.0]]}, {RIVAL: [[1.02, 1.3]]}])
+def test_figures_are_drawn_of_whatever_methods_there_are(monkeypatch, tmp_path, curves):
+    own = stored_panel(monkeypatch, tmp_path, curves)
+    own.curves = {curve: {s: run.assign(gap=0.1) for s, run in found.items()} for curve, found in own.curves.items()}
+    monkeypatch.setattr(figures, "panel", lambda _: own)
+    monkeypatch.setattr(figures, "RESULTS", tmp_path)
+    figures.draw_setup("gdro_census")
+    assert list(tmp_path.glob("paper_gdro_census.*g"))
+
+
+def test_the_final_setting_is_the_best_over_all_tuning_seeds_and_none_that_diverges_on_one(small, monkeypatch):
+    """Seed 0 alone prefers a step at the edge of stability."""
+    monkeypatch.setitem(SETUPS, "gdro_synthetic", replace(SETUPS["gdro_synthetic"], n_tuning=3))
+    seen = []
+
+    def run(setup_name, name, setting, seed):
+        seen.append((setting, seed))
+        step = setting[0]
+        value = 1.0 if step > 6 else 0.6 + 10.0 ** (-1 - step)
+        if step == 6 and seed == 2:
+            value = 1.0
+        return pd.DataFrame({"output": ["average"], "multiples": [40.0], "train": [value], "status": ["budget"]})
+
+    monkeypatch.setattr(tuning, "stored_run", run)
+    monkeypatch.setattr(tuning, "ranked", lambda *_: [(6, 0, 0), (5, 0, 0), (4, 0, 0), (3, 0, 0)])
+    best = optimum.Optimum(0.6, 0.6)
+    monkeypatch.setattr(tuning, "prepared", lambda *_: SimpleNamespace(best=best))
+    (small / "cache" / "gdro_synthetic").mkdir(parents=True)
+    monkeypatch.setitem(METHODS, "MPVR", replace(METHODS["MPVR"], outputs=("average",)))
+    tuning.refine("gdro_synthetic", "MPVR")
+    assert tuning.chosen("gdro_synthetic")["MPVR"]["average"] == (5.5, 0, 0)
+    assert {seed for _, seed in seen} == {0, 1, 2}
+    assert tuning.over_seeds([1e-3, 2e-3, np.inf]) == tuning.over_seeds([1e-3, 2e-3, 2e-2]) == np.inf
+    assert tuning.over_seeds([1e-3, 4e-3]) == pytest.approx(2e-3)
+
+
+def test_a_figure_is_resumed_and_drawn_outside_of_the_results(small, monkeypatch):
+    monkeypatch.delenv("GROUPDRO_CIFAR", raising=False)
+    name, out = "gdro_synthetic", small / "out"
+    methods = {"SMD": ("average", "last"), "MPVR": ("average",), "ALEG of the paper": ("snapshot",), "auto": ("best",)}
+    for method, outputs in methods.items():
+        made_up_runs(name, method, outputs, METHODS[method].start, [0, 1])
+    bounds = pd.DataFrame({"lower": [0.6], "upper": 0.6, "reference": 0.0})
+    for seed in (0, 1):
+        bounds.to_parquet(small / "cache" / name / f"optimum__{seed}.parquet")
+    collect.collect()
+    analysis.panel.cache_clear()
+    stored = {path: path.read_bytes() for path in (small / "results").iterdir()}
+    tasks = again._tasks(name, tuple((method,) for method in methods), quick=False)
+    assert [(task.method, task.seed) for task in tasks] == [(method, seed) for method in methods for seed in (0, 1)]
+    for task in tasks:  # as if they had been run before an interrupt
+        place = again._place(task, out / "runs")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(runs.place_of(name, task.method, task.setting, task.seed), place)
+    again.figure("figure1", False, out)
+    analysis.panel.cache_clear()
+    assert {path.name for path in out.glob("*.png")} == {"figure1.png", "figure1_with_ours.png"}
+    assert stored == {path: path.read_bytes() for path in (small / "results").iterdir()}
+
+
+def test_a_quick_set_up_has_a_tenth_of_the_images_and_all_test_rows(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.repeat(np.arange(100), 20))
+    part = Part(np.arange(2000.0)[:, None], y, y // 5)
+    monkeypatch.setitem(SETUPS, "mero_cifar", replace(SETUPS["mero_cifar"], make=lambda _: Split(part, part)))
+    quick = setups.setup_of("mero_cifar" + setups.QUICK)
+    split = quick.make(0)
+    assert quick.seeds == 1
+    assert (np.bincount(split.train.y) == 2).all()
+    np.testing.assert_array_equal(y[split.train.X[:, 0].astype(int)], split.train.y)
+    assert split.test is part
+
+
+def test_the_complexity_table_is_measured_in_any_folder_and_resumed(tmp_path, monkeypatch):
+    calls = []
+
+    def counted(method, constants, m, n, seed, gaps):
+        calls.append(method)
+        return [m * n / eps for eps in gaps]
+
+    monkeypatch.setattr(complexity, "evaluations", counted)
+    path = tmp_path / "table1.parquet"
+    limits = {"groups": (4, 8, 16), "sizes": (25, 50), "finest": 4e-2, "methods": ("ALEG", "SMD")}
+    rows = complexity.measure(path, path, seeds=1, **limits)
+    assert len(calls) == 2 * 2 * (3 + 2 + 1)
+    assert complexity.exponent(rows[(rows["axis"] == "m") & (rows["method"] == "ALEG")], "m")[0] == pytest.approx(1.0)
+    complexity.measure(path, path, seeds=1, **limits)
+    assert len(calls) == 2 * 2 * (3 + 2 + 1)

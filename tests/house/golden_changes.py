@@ -5,4 +5,7 @@ Keys are names of fits, or patterns of names with * and ?. Once the record is ma
 
 __all__ = ["CHANGES"]
 
-CHANGES: dict[str, str] = {}
+CHANGES: dict[str, str] = {
+    "aleg-theory*": "ALEGTheory takes the published constant by default.",
+    "alem, aleg-theory*": "ALEGTheory takes the published constant by default.",
+}

@@ -61,3 +61,29 @@ def naive_aleg(groups, radius, draws, etas, alphas, shift=None):
             path.append((w, normalise(theta)))
         ws, tb, qs = sum_w / sum_a, sum_theta / sum_a, sum_q / sum_a
     return path, (ws, qs), (W / H, Q / H)
+
+
+def published_step(groups, radius, K):
+    """The largest base step that the theorem allows, 1 / (L_z sqrt(5 K)), with L_z of Lemma 4.1; labels in the rows."""
+    G = max(np.linalg.norm(x) for group in groups for x in group)
+    L, D, log_m = G**2 / 4, radius / np.sqrt(2), np.log(len(groups))
+    L_z = 2 * D * max(np.sqrt(2 * D**2 * L**2 + G**2 * log_m), G * np.sqrt(2 * log_m))
+    return 1 / (L_z * np.sqrt(5 * K))
+
+
+def published_aleg(groups, radius, draws, shift=None):
+    """Run Algorithm 1 with the parameters of its theorem: constant epochs, alpha = 1 / K, the largest step."""
+    S, K = len(draws), len(draws[0])
+    eta = published_step(groups, radius, K)
+    return naive_aleg(groups, radius, draws, [[eta] * K] * S, [[1 / K] * K] * S, shift)[2]
+
+
+def published_alem(groups, radius, draws, draws_alone):
+    """Run Algorithm 2: ALEG on every group alone, then on the risks minus those of the averages.
+
+    draws_alone : draws_alone[i] is that of group i alone, in the form of draws with a single group.
+    Returns the groups' models, their risks, and the average (w, q) of the second stage.
+    """
+    models = np.array([published_aleg([group], radius, draws_alone[i])[0] for i, group in enumerate(groups)])
+    risks = np.array([np.mean([phi(x @ w) for x in group]) for group, w in zip(groups, models, strict=True)])
+    return models, risks, published_aleg(groups, radius, draws, risks)

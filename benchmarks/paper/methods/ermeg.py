@@ -19,6 +19,7 @@ from groupdro.utils.types import Floats
 
 __all__ = ["ERMEG", "ErmegState"]
 
+_ORACLE = GroupSQP("lbfgs")
 _FINEST = 1e-8  # width of the bounds on a group's minimum that is always good enough
 
 
@@ -46,6 +47,8 @@ class ERMEG(Solver):
         Factor of the step size; 1 is the theoretical value.
     oracle_tol : float
         Relative certified gap at which an oracle's answer is good enough.
+    oracle : Solver
+        Solver of the weighted risk.
     """
 
     name = "ermeg"
@@ -54,6 +57,7 @@ class ERMEG(Solver):
     multiplier: float = 1.0
     _: KW_ONLY
     oracle_tol: float = 1e-3
+    oracle: Solver = _ORACLE
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
@@ -82,7 +86,7 @@ class ERMEG(Solver):
         entropy = problem.weight_geometry()
         q = entropy.point(state.logits)
         weighted = problem.weighted(q)
-        found = solve(weighted, GroupSQP("lbfgs"), w=state.evaluation.w, tol=self.oracle_tol, max_passes=500.0)
+        found = solve(weighted, self.oracle, w=state.evaluation.w, tol=self.oracle_tol, max_passes=500.0)
         oracle.counters.add_counts(found.counters.counts)
         if found.interrupted:
             raise KeyboardInterrupt  # it ended only the oracle's run

@@ -1,7 +1,6 @@
 """MPVR: variance-reduced mirror prox with one sample per step (Alacaoglu and Malitsky 2022, Algorithm 2).
 
-The published step size and order of operations are corrected as in the original source: the base step is gamma
-sqrt(alpha) / L, and both halves of a step start from the same centre.
+Step size and order of operations are those of the original source; see the errata in docs/from_the_paper.md.
 """
 
 from dataclasses import KW_ONLY, dataclass

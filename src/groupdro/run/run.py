@@ -1,14 +1,14 @@
 """A run: the main loop with its stages, budgets, certificate, trace, callbacks and interruption."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from groupdro.certificate import Certificate
 from groupdro.oracle import Evaluation, Oracle
-from groupdro.problem import Problem
+from groupdro.problem import GroupMinima, Problem
 from groupdro.problem.attainment import is_separated, unattained, vanishes
 from groupdro.problem.centring import Centring, recentre, resolution
 from groupdro.run.checkpoint import Checkpoint, CheckpointFile, bounds_are_ours
@@ -516,6 +516,13 @@ class Run:
             self.certificate.observe(at)
         return OutputPair(self.centring.outward(pair[0]), pair[1], own.upper, own.lower)
 
+    def _minima_outward(self) -> GroupMinima | None:
+        """Return the group minima with their models, if there are any, in the user's units."""
+        found = self.problem.group_minima
+        if found is None or found.models is None:
+            return found
+        return replace(found, models=np.array([self.centring.outward(w) for w in found.models]))
+
     def _finish(self, status: Status, average: OutputPair | None) -> Result:
         problem = self.problem
         certificate = self.certificate
@@ -545,7 +552,7 @@ class Run:
             trace=tuple(self.trace),
             average=average,
             group_names=problem.data.names,
-            group_minima=problem.group_minima,
+            group_minima=self._minima_outward(),
             solver=self.description + self._now.handed_over,
             tol=self.tol,
             atol=self.atol,

@@ -8,12 +8,13 @@ import numpy as np
 from groupdro.data import Draw
 from groupdro.geometry import Geometry
 from groupdro.oracle import Oracle
+from groupdro.problem import Problem
 from groupdro.run.solver import BOUNDED, BOUNDED_CURVATURE, Requirement, Solver, State
 from groupdro.solvers.step_sizes import Schedule, Schedules, check_multiplier, saddle_constant
 from groupdro.utils.arguments import check_choice, check_flag
 from groupdro.utils.types import Floats
 
-__all__ = ["ALEGTheory", "Player", "TheoryState"]
+__all__ = ["ALEGTheory", "Player", "TheoryState", "mean_size"]
 
 
 @dataclass
@@ -46,6 +47,11 @@ class Player:
         """Return a player at a point, with its snapshot there too."""
         mirror = geometry.mirror(point)
         return cls(geometry, 2.0 * geometry.squared_diameter, mirror, mirror, np.zeros_like(point))
+
+
+def mean_size(problem: Problem) -> int:
+    """Return the mean group size, which is the theorem's epoch length."""
+    return max(1, round(float(problem.data.all_sizes.mean())))
 
 
 @dataclass
@@ -83,10 +89,13 @@ class ALEGTheory(Solver):
         eta_k^s, the base step size; by default the largest that the theorem allows.
     multiplier : float
         Factor of the default step size, the parameter to tune. The theorem holds up to 1.
-    constant : {"tight", "paper"}
-        Which bound on the Lipschitz constant L_z to use.
+    constant : {"paper", "tight"}
+        Which bound on the Lipschitz constant L_z to use: the published one, or a smaller one that is equally rigorous
+        and allows steps that are up to sqrt(2) times as long.
     guarantee : bool
         Whether to refuse schedules and domains that the theorem does not cover.
+
+    The errata of the paper, which are corrected here, are on the page :doc:`/from_the_paper`.
 
     References
     ----------
@@ -101,12 +110,12 @@ class ALEGTheory(Solver):
     step: Schedule | None = None
     _: KW_ONLY
     multiplier: float = 1.0
-    constant: Literal["tight", "paper"] = "tight"
+    constant: Literal["paper", "tight"] = "paper"
     guarantee: bool = True
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
-        check_choice(self.constant, "constant", ("tight", "paper"))
+        check_choice(self.constant, "constant", ("paper", "tight"))
         check_flag(self.guarantee, "guarantee")
 
     @property
@@ -124,9 +133,7 @@ class ALEGTheory(Solver):
         weighting = problem.weight_geometry()
         at = oracle.evaluate(w, weighting.interior(q))
         geometry = problem.bounded_geometry(at.w, at.group_risks)
-        length = self.epoch_length
-        if length is None:
-            length = max(1, round(float(problem.data.all_sizes.mean())))
+        length = mean_size(problem) if self.epoch_length is None else self.epoch_length
         L_z = saddle_constant(problem, geometry, self.constant)
         schedules = Schedules(length, self.alpha, self.step, L_z, self.multiplier)
         if self.guarantee:

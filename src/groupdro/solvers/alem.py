@@ -1,14 +1,15 @@
 """ALEM: each group's own minimum, then ALEG on the excess risks (Yu, Cai, Jiang, Zhang 2024, Algorithm 2)."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 from groupdro.problem import Problem
 from groupdro.run.solver import Solver
 from groupdro.run.stages import Preparation
+from groupdro.solvers.aleg_theory import ALEGTheory, mean_size
 from groupdro.solvers.auto import Auto
-from groupdro.solvers.minima_stages import MinimaAsNeeded, MinimaOnce
-from groupdro.utils.arguments import check_flag, check_kind, check_number
+from groupdro.solvers.minima_stages import MinimaAsNeeded, MinimaOfAverages, MinimaOnce
+from groupdro.utils.arguments import check_flag, check_kind, check_number, check_whole
 
 __all__ = ["ALEM"]
 
@@ -24,7 +25,9 @@ class ALEM(Solver):
 
         gap = max_i (R_i(w) - lower_i) - (bound at q of sum_i q_i (R_i - upper_i)).
 
-    If you pass `stage_one`, it solves each group once, before the excess risks, as in the paper.
+    If you pass `stage_one`, it solves each group once, before the excess risks, as in the paper. Algorithm 2 as
+    published, with S epochs per group, is
+    ``ALEM(ALEGTheory(), ALEGTheory(), stage_one_epochs=S)``; see :doc:`/from_the_paper`.
 
     Parameters
     ----------
@@ -34,8 +37,12 @@ class ALEM(Solver):
     stage_two : Solver, optional
         Solver for the excess risks; by default `Auto`. The paper uses `ALEGTheory` for both stages.
     stage_one_passes : float, optional
-        Most passes over each group's rows alone. The default is 101 for a given `stage_one` (S epochs with K = n_i are
-        2 S + 1), and 1,000 otherwise, where they are made only as far as needed.
+        Most passes over each group's rows alone. The default is 101 for a given `stage_one`, and 1,000 otherwise, where
+        they are made only as far as needed. Excess risks are over the best model of each group.
+    stage_one_epochs : int, optional
+        Epochs of a given `stage_one` on each group alone, instead of passes. Excess risks are then over each group's
+        average iterate, as in Algorithm 2, and epochs of `ALEGTheory` without a length of their own are as long as
+        groups are on average. The averages are in ``Result.group_minima.models``.
     every_group : bool
         Whether to find the minima of groups far from the worst to the tolerance too. The worst excess risk does not
         depend on them, but the excess risks of these groups and their average do. The estimators set this.
@@ -48,6 +55,7 @@ class ALEM(Solver):
     stage_two: Solver | None = None
     _: KW_ONLY
     stage_one_passes: float | None = None
+    stage_one_epochs: int | None = None
     every_group: bool = False
 
     def __post_init__(self) -> None:
@@ -56,6 +64,10 @@ class ALEM(Solver):
         check_flag(self.every_group, "every_group")
         if self.stage_one_passes is not None:
             check_number(self.stage_one_passes, "stage_one_passes", positive=True, finite=False)
+        if self.stage_one_epochs is not None:
+            check_whole(self.stage_one_epochs, "stage_one_epochs", least=1)
+            if self.stage_one is None or self.stage_one_passes is not None:
+                raise ValueError("stage_one_epochs needs a stage_one, and no stage_one_passes.")
 
     @property
     def _second(self) -> Solver:
@@ -65,17 +77,24 @@ class ALEM(Solver):
         """Raise if a problem lacks something that a stage requires, naming the stage's solver."""
         if self.stage_one is not None:
             self.stage_one.check(problem)
+        if self.stage_one_epochs is not None and not problem.data.is_whole:
+            raise ValueError("stage_one_epochs needs all rows in one process; use stage_one_passes.")
         self._second.check(problem)
 
     def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
         """Bound every group's own minimum, unless they are given, then minimise the excess risks."""
-        return [*([self._first] if problem.group_minima is None else []), *self._second.stages(problem, tol)]
+        first = [self._first(problem)] if problem.group_minima is None else []
+        return [*first, *self._second.stages(problem, tol)]
 
-    @property
-    def _first(self) -> Preparation:
+    def _first(self, problem: Problem) -> Preparation:
         limit = self.stage_one_passes
         if self.stage_one is None:
             return MinimaAsNeeded(max_passes=1000.0 if limit is None else limit, every_group=self.every_group)
+        if self.stage_one_epochs is not None:
+            solver = self.stage_one
+            if isinstance(solver, ALEGTheory) and solver.epoch_length is None:
+                solver = replace(solver, epoch_length=mean_size(problem))
+            return MinimaOfAverages(solver, self.stage_one_epochs)
         return MinimaOnce(self.stage_one, max_passes=101.0 if limit is None else limit)
 
     def describe(self, problem: Problem, tol: float) -> str:

@@ -31,7 +31,7 @@ def saddle_constant(problem: Problem, geometry: Geometry, form: Literal["tight",
 
     With D^2 the range of the potential of w, G and L the rows' Lipschitz and smoothness constants:
 
-        paper   2 D max( sqrt(2 D^2 L^2 + G^2 ln m), G sqrt(2 ln m) )                         (Lemma 4.1)
+        paper   2 D max( sqrt(2 D^2 L^2 + G^2 ln m), G sqrt(2 ln m) )                         (Lemma 4.3)
         tight   ( l + sqrt(l^2 + 4 c^2) ) / 2,   l = 2 D^2 L,  c = 2 D G sqrt(ln m)
 
     The tight form is the norm of the 2 x 2 matrix of block bounds, which is at most the paper's and equally rigorous.

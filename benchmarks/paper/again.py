@@ -1,0 +1,201 @@
+"""Figures 1 and 2 and Table 1 of the paper, run again with the stored settings and drawn in the paper's layout.
+
+Nothing is tuned, and nothing is written to `results/`. Figure 1 has the worst risk (GDRO) of SMD, MPVR, AL-SVRE and
+ALEG, Figure 2 the worst excess risk (MERO) of ERMEG, TSA and ALEM, each on training and test rows of synthetic data and
+of CIFAR-100. A second picture adds our own solvers. Table 1 has gradient evaluations until a certified gap.
+
+Every finished run is a file in the folder of the output, so that an interrupted command resumes.
+"""
+
+import json
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+
+from benchmarks.paper import complexity
+from benchmarks.paper.analysis import has, panel
+from benchmarks.paper.contenders import BUDGET, METHODS
+from benchmarks.paper.figures import LABELS, LOOKS, SIZE, save
+from benchmarks.paper.runs import place_of, prepared, stored_run
+from benchmarks.paper.setups import QUICK, QUICK_SHARE, SETUPS, available, setup_of, whole
+from benchmarks.paper.store import RESULTS
+from benchmarks.paper.tables import complexity_table
+
+__all__ = ["FIGURES", "draw_stored", "figure", "table1"]
+
+#: By set-up, then by method and output: a run per seed.
+Curves = dict[str, dict[tuple[str, str], list[pd.DataFrame]]]
+
+PROCESSES = 2
+#: By figure: the set-ups, the paper's methods with all forms of which the best is drawn, and ours.
+FIGURES = {
+    "figure1": (
+        ("gdro_synthetic", "gdro_cifar"),
+        (("SMD",), ("MPVR",), ("AL-SVRE, KL", "AL-SVRE, Euclidean"), ("ALEG of the paper",)),
+        (("auto",), ("ALEG",)),
+    ),
+    "figure2": (
+        ("mero_synthetic", "mero_cifar"),
+        (("ERMEG",), ("TSA",), ("ALEM of the paper",)),
+        (("auto, excess risk",), ("ALEM",)),
+    ),
+}
+#: Their steps shrink with the root of an epoch's length. One exponent less, a factor of the root of ten, leaves them as
+#: long with a tenth of the rows as with all.
+VARIANCE_REDUCED = ("MPVR", "AL-SVRE, KL", "AL-SVRE, Euclidean", "ALEG of the paper", "ALEM of the paper")
+QUICK_TABLE = {"seeds": 1, "groups": (4, 8, 16), "sizes": (25, 50, 100), "finest": 4e-2,
+               "methods": ("ALEG", "MPVR", "AL-SVRE", "SMD", "TSA", "ERMEG")}  # fmt: skip
+
+
+class Task(NamedTuple):
+    """A run of a stored setting, of which one output is drawn."""
+
+    setup: str
+    method: str
+    output: str
+    setting: tuple[float, ...]
+    seed: int
+
+
+def figure(name: str, quick: bool, folder: Path) -> None:
+    """Run what a figure shows, unless it is there, and draw it without and with our own solvers."""
+    setups, paper, ours = FIGURES[name]
+    begun, root = time.perf_counter(), folder / "runs"
+    tasks = [task for setup in available(list(setups)) for task in _tasks(setup, (*paper, *ours), quick)]
+    jobs = {task[:2] + task[3:]: task for task in tasks}  # outputs of the same setting are of one run
+    missing = [task for task in jobs.values() if not _place(task, root).exists()]
+    expected = sum(_seconds(task) for task in missing) / 60
+    print(f"{name}: {len(missing)} of {len(jobs)} runs, about {expected:.0f} minutes of processor time, by "
+          f"{PROCESSES} processes; the runs are kept in {root}", flush=True)  # fmt: skip
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+        # Each group's own minimum is found once, and then read by all runs of the same rows.
+        splits = sorted({(task.setup, task.seed * setup_of(task.setup).new_data) for task in missing})
+        for ready in [pool.submit(_find_minima, setup, seed, root) for setup, seed in splits]:
+            ready.result()
+        running = [pool.submit(_run, task, root) for task in sorted(missing, key=lambda t: (t.setup, t.seed))]
+        for k, done in enumerate(as_completed(running)):
+            done.result()
+            print(f"{name}: {k + 1} of {len(missing)}, {(time.perf_counter() - begun) / 60:.1f} min", flush=True)
+    whole_picture: Curves = {}
+    for task in tasks:
+        run = pd.read_parquet(_place(task, root))
+        own = whole_picture.setdefault(task.setup, {}).setdefault((task.method, task.output), [])
+        own.append(run[run["output"] == task.output])
+    _draw_both(name, whole_picture, folder, "png")
+
+
+def draw_stored() -> None:
+    """Draw the figures of the stored curves, in the paper's layout."""
+    for name, (setups, paper, ours) in FIGURES.items():
+        picture = {setup: {curve: [*panel(setup).curves[curve].values()] for curve in _best(setup, (*paper, *ours))}
+                   for setup in setups if has(setup)}  # fmt: skip
+        _draw_both(f"paper_{name}", picture, RESULTS, "svg")
+
+
+def _best(setup: str, methods: tuple[tuple[str, ...], ...]) -> list[tuple[str, str]]:
+    """Return each method's output, of all its forms, that was best on training rows in the stored runs."""
+    own, found = panel(setup), []
+    for forms in methods:
+        means = {c: np.mean([*own.at(c, BUDGET, "train").values()])
+                 for c in own.curves if c[0] in forms and own.at(c, BUDGET, "train")}  # fmt: skip
+        if means:
+            found.append(min(means, key=lambda c: (means[c], c)))
+        else:
+            print(f"{SETUPS[setup].title}: no stored setting of {forms[0]}", flush=True)
+    return found
+
+
+def _tasks(setup: str, methods: tuple[tuple[str, ...], ...], quick: bool) -> list[Task]:
+    """Return the runs of every method and seed."""
+    here, tasks = setup + QUICK * quick, []
+    for method, output in _best(setup, methods):
+        setting = tuple(json.loads(next(iter(panel(setup).curves[method, output].values()))["setting"].iloc[0]))
+        if quick and "cifar" in setup and method in VARIANCE_REDUCED:
+            setting = (setting[0] - 1, *setting[1:])
+        varies = METHODS[method].random or SETUPS[setup].new_data
+        tasks += [Task(here, method, output, setting, seed) for seed in range(setup_of(here).seeds if varies else 1)]
+    return tasks
+
+
+def _place(task: Task, root: Path) -> Path:
+    return place_of(task.setup, task.method, task.setting, task.seed, root)
+
+
+def _seconds(task: Task) -> float:
+    """Return the seconds of processor time that a run took when it was stored."""
+    run = next(iter(panel(whole(task.setup)).curves[task.method, task.output].values()))
+    share = QUICK_SHARE if task.setup != whole(task.setup) and "cifar" in task.setup else 1
+    return float(run["cpu"].max()) / share
+
+
+def _find_minima(setup: str, seed: int, root: Path) -> None:
+    prepared(setup, seed, root)
+
+
+def _run(task: Task, root: Path) -> None:
+    stored_run(task.setup, task.method, task.setting, task.seed, root)
+
+
+def _draw_both(name: str, picture: Curves, folder: Path, kind: str) -> None:
+    """Draw a figure with the paper's methods, and one with ours too."""
+    own = {method for forms in FIGURES[name.removeprefix("paper_")][2] for method in forms}
+    paper = {setup: {c: runs for c, runs in curves.items() if c[0] not in own} for setup, curves in picture.items()}
+    _draw(paper, folder / f"{name}.{kind}")
+    _draw(picture, folder / f"{name}_with_ours.{kind}")
+
+
+def _draw(picture: Curves, path: Path) -> None:
+    """Draw all panels in a row: for each set-up, the worst value on training rows and on test rows."""
+    with plt.rc_context(SIZE):
+        drawn, axes = plt.subplots(1, 2 * len(picture), figsize=(6.0 * len(picture), 2.9), layout="constrained")
+        for k, ax in enumerate(axes):
+            setup = list(picture)[k // 2]
+            _draw_panel(ax, setup, picture[setup], ("train", "test")[k % 2])
+            ax.set_title(f"{setup_of(setup).title.split(', ', 1)[1]}\n{('training', 'test')[k % 2]} rows", loc="left")
+        handles = {text: handle for ax in axes for handle, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+        drawn.legend(handles.values(), handles, loc="outside lower center", ncols=len(handles), frameon=False)
+        save(drawn, path)
+    print(path, flush=True)
+
+
+def _draw_panel(ax: plt.Axes, setup: str, curves: dict[tuple[str, str], list[pd.DataFrame]], column: str) -> None:
+    """Draw means over the seeds with their standard errors, by gradient evaluations."""
+    rows, ends = setup_of(setup).shape[1] / (QUICK_SHARE if setup.endswith("cifar" + QUICK) else 1), []
+    for (method, _), whole_runs in curves.items():
+        runs = [run[run["multiples"] <= BUDGET] for run in whole_runs]
+        grid = np.unique(np.concatenate([run["multiples"] for run in runs]))
+        grid = grid[grid >= max(run["multiples"].min() for run in runs)]
+        # A run's value is that of its latest point.
+        values = np.array([run[column].to_numpy()[np.searchsorted(run["multiples"], grid, side="right") - 1]
+                           for run in runs])  # fmt: skip
+        colour, marker, dashes = next(look for curve, look in LOOKS.items() if curve[0] == method)
+        mean = values.mean(axis=0)
+        ax.plot(grid * rows, mean, color=colour, ls=dashes, marker=marker, markevery=max(1, len(grid) // 7),
+                mfc="white", mew=0.8, drawstyle="steps-post", label=LABELS.get(method, method))  # fmt: skip
+        error = values.std(axis=0, ddof=1) / np.sqrt(len(runs)) if len(runs) > 1 else 0.0 * mean
+        ax.fill_between(grid * rows, mean - error, mean + error, color=colour, alpha=0.15, lw=0, step="post")
+        ends += list(mean[grid >= BUDGET / 4])
+    # The first steps may be far above all that follows, and a run that diverges would hide the others.
+    low, high = min(ends), float(np.quantile(ends, 0.9))
+    room = max(high - low, 1e-6)
+    ax.set_ylim(low - 0.05 * room, high + 0.3 * room)
+    ax.set_xlim(0, BUDGET * rows)
+    ax.set_xlabel("gradient evaluations")
+    ax.set_ylabel("worst risk" if setup_of(setup).kind == "gdro" else "worst excess risk")
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def table1(quick: bool, folder: Path) -> None:
+    """Measure what the complexity table says, unless it is there, and write the table."""
+    path = folder / f"table1{'_quick' * quick}.parquet"
+    limits = QUICK_TABLE if quick else {"seeds": complexity.SEEDS}
+    print(f"table1: {'about a minute' if quick else 'about two hours'}; every point is kept in {path}", flush=True)
+    table = complexity_table(complexity.measure(path, path, **limits))
+    path.with_suffix(".md").write_text(table + "\n")
+    print(table, path.with_suffix(".md"), sep="\n", flush=True)
