@@ -22,9 +22,7 @@ COMMANDS = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.held_out", description="Held-out rows of real tables.")
     parser.add_argument("parts", nargs="+", choices=[*COMMANDS, "all"])
-    parser.add_argument(
-        "--cache", type=Path, default=CACHE, help="folder for finished parts of `tables`, `verdicts` and `choice`"
-    )
+    parser.add_argument("--cache", type=Path, default=CACHE, help="folder for finished parts")
     parser.add_argument(
         "--only", nargs="+", choices=list(TABLES), default=(), help="run these tables, write no document"
     )
@@ -33,8 +31,8 @@ def main() -> None:
         if name in asked.parts or "all" in asked.parts:
             if name in ("tables", "verdicts"):
                 command(asked.cache, asked.only)
-            elif name == "choice":
-                choice.choice(asked.cache)
+            elif name in ("choice", "metrics", "reports"):
+                command(asked.cache)
             else:
                 command()
 

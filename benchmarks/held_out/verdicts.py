@@ -1,11 +1,11 @@
 """What `compare` recommends on training data with boosted trees among the models, and what that is worth elsewhere."""
 
-import json
 import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from benchmarks.held_out import problems
 from benchmarks.held_out.intervals import CONFIDENCE, Difference, corrected_interval
 from benchmarks.held_out.models import TREES, Part
 from benchmarks.held_out.splits import FEWEST, parts, split
-from benchmarks.held_out.writing import CACHE, markdown, several, signed, write
+from benchmarks.held_out.writing import CACHE, markdown, several, signed, stored, write
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.inference import falls_of_worst, resample
 from groupdro.evaluation.models import row_losses
@@ -112,20 +112,14 @@ def judge(losses: np.ndarray, names: list[str], held_out: Part, seed: int) -> di
 
 def run_table(key: str, cache: Path, n_splits: int = N_SPLITS) -> list[dict[str, Any]]:
     """Return what all splits of a table found; each is a file in the cache, and what is there is not fitted again."""
-    folder = cache / "verdicts" / key
-    folder.mkdir(parents=True, exist_ok=True)
-    table, found = None, []
-    for seed in range(n_splits):
-        path = folder / f"{seed}.json"
-        if not path.exists():
-            table = fewer_rows(problems.TABLES[key]()) if table is None else table
-            done = {"table": table.name, **run_split(table, seed)}
-            print(f"{table.name}, split {seed}: {done['seconds']:.1f} s, {done['verdict']}", flush=True)
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(done, indent=1))
-            partial.replace(path)
-        found.append(json.loads(path.read_text()))
-    return found
+
+    def run(seed: int) -> dict[str, Any]:
+        table = fewer_rows(problems.TABLES[key]())
+        done = {"table": table.name, **run_split(table, seed)}
+        print(f"{table.name}, split {seed}: {done['seconds']:.1f} s, {done['verdict']}", flush=True)
+        return done
+
+    return [stored(cache / "verdicts" / key / f"{seed}.json", partial(run, seed)) for seed in range(n_splits)]
 
 
 def fewer_rows(table: problems.Table) -> problems.Table:
