@@ -1,7 +1,7 @@
 """Splits of a table, what models do on them, and a cache of it that lets an interrupted run resume."""
 
-import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.held_out.models import Part, fit_all, losses_of
 from benchmarks.held_out.problems import Table, design
+from benchmarks.held_out.writing import stored
 
 HELD_OUT = 0.3
 FEWEST = 30  # held-out rows from which a group is judged
@@ -80,16 +81,10 @@ def run_split(table: Table, seed: int) -> dict[str, Any]:
 
 def run_table(key: str, table: Table, cache: Path, n_splits: int = N_SPLITS) -> list[dict[str, Any]]:
     """Return what all splits of a table found, fitting those that the cache lacks."""
-    folder = cache / key
-    folder.mkdir(parents=True, exist_ok=True)
-    found = []
-    for seed in range(n_splits):
-        path = folder / f"{seed}.json"
-        if not path.exists():
-            done = run_split(table, seed)
-            print(f"{table.name}, split {seed}: {done['seconds']:.1f} s, robustness {done['robustness']:g}", flush=True)
-            partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(done, indent=1))
-            partial.replace(path)  # a file that is there is whole
-        found.append(json.loads(path.read_text()))
-    return found
+
+    def run(seed: int) -> dict[str, Any]:
+        done = run_split(table, seed)
+        print(f"{table.name}, split {seed}: {done['seconds']:.1f} s, robustness {done['robustness']:g}", flush=True)
+        return done
+
+    return [stored(cache / key / f"{seed}.json", partial(run, seed)) for seed in range(n_splits)]
