@@ -493,7 +493,9 @@ def test_the_final_setting_is_the_best_over_all_tuning_seeds_and_none_that_diver
         value = 1.0 if step > 6 else 0.6 + 10.0 ** (-1 - step)
         if step == 6 and seed == 2:
             value = 1.0
-        return pd.DataFrame({"output": ["average"], "multiples": [40.0], "train": [value], "status": ["budget"]})
+        return pd.DataFrame(
+            {"output": ["average"], "multiples": [40.0], "train": [value], "status": ["budget"], "wall": [1.0]}
+        )
 
     monkeypatch.setattr(tuning, "stored_run", run)
     monkeypatch.setattr(tuning, "ranked", lambda *_: [(6, 0, 0), (5, 0, 0), (4, 0, 0), (3, 0, 0)])
