@@ -105,7 +105,8 @@ def coverage(n: int) -> None:
     write(
         "coverage",
         f"# Lower bounds on fresh rows\n\n{n} data sets of 4,000 rows per kind of loss, with a planted group of a "
-        f"tenth of the rows whose mean loss is twice as large (1.2 times, where 80% are errors). A bound holds if the difference on {_FRESH:,} new rows is at least as large.\n\n"
+        f"tenth of the rows whose mean loss is twice as large (1.2 times, where 80% are errors). A bound holds if the "
+        f"difference on {_FRESH:,} new rows is at least as large.\n\n"
         + markdown(["losses", "data sets with findings", "all bounds hold", "bounds", "of these hold"], table),
     )
 
