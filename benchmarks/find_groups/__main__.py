@@ -5,10 +5,10 @@ from benchmarks.find_groups import chance, real, rivals, speed
 COMMANDS = {
     "nulls": (chance.nulls, 2_000),
     "planted": (chance.find_planted, 100),
-    "coverage": (chance.coverage, 60),
-    "rivals": (rivals.rivals, 20),
+    "coverage": (chance.coverage, 40),
+    "rivals": (rivals.rivals, 5),
     "problems": (real.problems, 1),
-    "shortcuts": (real.shortcuts, 2),
+    "shortcuts": (real.shortcuts, 1),
     "speed": (speed.speed, 1_000_000),
 }
 

@@ -75,7 +75,7 @@ def problems(n: int) -> None:
         "# Groups found in real tables\n\nA third of the rows fits the model, a third is searched and judged by "
         "`find_groups`, and a third shows whether the groups are worse there too. Log loss, or half the squared "
         "residual of a target of variance 1. The parts are random; of bike and beijing, they are consecutive. "
-        f"{n} splits of each random kind; the table shows the first.\n\n"
+        f"{n} random split{'s' if n > 1 else ''} per table; the table shows the first.\n\n"
         f"Of {total} groups that were found, {above} ({above / total:.0%}) have a larger loss than the other rows on "
         f"rows that were not used, and {held} ({held / total:.0%}) by at least the lower bound.\n\n"
         + markdown([*columns, "on rows not used"], lines),
@@ -94,10 +94,7 @@ def _models(classes: bool) -> list[tuple[str, Any]]:
 def shortcuts(n: int) -> None:
     """Plant a misleading column, find where it misleads, repair, and judge on untouched rows."""
     lines = []
-    for key, place in (
-        ("bank", [("month", "may"), ("contact", "unknown")]),
-        ("adult", [("relationship", "Own-child")]),
-    ):
+    for key, place in PLANTED.items():
         for seed in range(n):
             table = TABLES[key]()
             inside = np.logical_and.reduce([table.frame[column].to_numpy() == value for column, value in place])
