@@ -393,7 +393,9 @@ def test_reports_without_a_common_group_are_refused_by_name():
         GroupMetricDisplay.from_reports(reports)
 
 
-@pytest.mark.parametrize("reports", [None, {}, {"a": plain}, [1], {3: "report"}], ids=["none", "empty", "function", "list", "number"])
+@pytest.mark.parametrize(
+    "reports", [None, {}, {"a": plain}, [1], {3: "report"}], ids=["none", "empty", "function", "list", "number"]
+)
 def test_what_is_no_report_is_refused_by_name(reports):
     with pytest.raises(TypeError, match=r"^reports must be a GroupReport"):
         GroupMetricDisplay.from_reports(reports)
