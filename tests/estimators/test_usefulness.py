@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from groupdro import GroupDROClassifier, GroupDRORegressor, UselessModelWarning
+from groupdro import GroupDROClassifier, GroupDRORegressor, SmallGroupWarning, UselessModelWarning
 from groupdro.data import GroupedData
 from groupdro.estimators.usefulness import least_of_constants
 from groupdro.losses import Huber, Logistic, Softmax, Squared
@@ -80,3 +80,10 @@ def test_the_best_constant_of_several_classes_has_their_shares():
     shares = np.bincount(y) / N
     found = least_of_constants(data, Softmax(3), np.ones(1), free=True)
     assert found == pytest.approx(-(shares * np.log(shares)).sum(), rel=1e-6)
+
+
+def test_a_fit_that_fewer_rows_than_parameters_decide_warns():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 20))
+    with pytest.warns(SmallGroupWarning, match="determined by about 1. of 500 rows"):
+        GroupDRORegressor().fit(X, X[:, 0] + rng.normal(size=500), groups=np.arange(500))
