@@ -146,7 +146,8 @@ def document(found: dict[Setting, dict[str, tuple[float, float]]]) -> str:
     """Return the page, given the shares of each setting and metric."""
     rows = []
     for setting, shares in found.items():
-        for name, (share, silent) in shares.items():
+        for name in (name for name in shares if name in COMMON or setting.size == SIZES[0]):
+            share, silent = shares[name]
             n_sets = N_SETS[setting.size] if name in COMMON else N_OTHERS
             error = 100 * np.sqrt(share * (1.0 - share) / n_sets)
             rows.append([
