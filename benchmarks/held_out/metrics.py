@@ -1,8 +1,6 @@
 """How often the intervals of metrics such as recall or the area under the ROC curve hold for all judged groups."""
 
-import time
 from functools import cache as cached
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,10 +11,11 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from benchmarks.held_out.reports import CONFIDENCE, N_GROUPS, PER_CLUSTER, TARGET, normal
-from benchmarks.held_out.writing import CACHE, file_name, markdown, stored, write
+from benchmarks.held_out.writing import CACHE, in_parts, markdown, write
 from groupdro import group_report
 
-N_SETS = {60: 1000, 300: 200}  # data sets by rows per group
+N_SETS = {60: 500, 300: 200}  # data sets by rows per group
+N_OTHERS = 100  # of metrics other than the most common ones, with 60 rows per group only
 SIZES, N_TRUTH = tuple(N_SETS), 4_000_000
 WEIGHTS = ("equal", "lognormal")
 METRICS = {
@@ -25,6 +24,7 @@ METRICS = {
     ),
     "regression": ("rmse", "median_error", "d2"),
 }  # fmt: skip
+COMMON = ("recall", "false_positive_rate", "roc_auc", "rmse")
 DATA = {
     "classification": ("20% in the second class", "50% in the second class"),
     "regression": ("normal errors", "heavy-tailed errors"),
@@ -35,12 +35,13 @@ _POWER = 1.5  # to which the absolute values of normal errors are raised if thei
 HEADER = f"""\
 # Intervals of metrics other than average losses
 
-How often all intervals of a report hold, of {N_SETS[60]:,} simulated data sets per line ({N_SETS[300]} with 300 rows
-per group) with {N_GROUPS} groups each, at a nominal {CONFIDENCE:.0%} with the default settings of `group_report`. The
-target is {TARGET:.0%}. A classifier knows each row's true probability of the second class; a regressor knows the mean
-of each row. "Not judged" is the share of groups for which the report gives no interval. Clusters are of {PER_CLUSTER}
-rows, whose predictions and labels are correlated; with {SIZES[0]} rows per group, there would be too few of them. In
-brackets the standard error in percentage points. True values are those of {N_TRUTH:,} rows.
+How often all intervals of a report hold, of {N_SETS[60]:,} simulated data sets per line ({N_SETS[300]:,} with 300 rows
+per group; {N_OTHERS}, with 60 rows only, for other metrics than {", ".join(COMMON)}) with {N_GROUPS} groups each, at
+a nominal {CONFIDENCE:.0%} with the default settings of `group_report`. The target is {TARGET:.0%}. A classifier knows
+each row's true probability of the second class; a regressor knows the mean of each row. "Not judged" is the share of
+groups for which the report gives no interval. Clusters are of {PER_CLUSTER} rows, whose predictions and labels are
+correlated; with {SIZES[0]} rows per group, there would be too few of them. In brackets the standard error in percentage
+points. True values are those of {N_TRUTH:,} rows.
 
 """
 
@@ -120,14 +121,13 @@ def truth(task: str, data: str, n: int = N_TRUTH) -> dict[str, float]:
 
 
 def simulate(
-    setting: Setting, true: dict[str, float], n_sets: int | None = None, n_bootstrap: int = 1000, seed: int = 0
+    setting: Setting, true: dict[str, float], n_sets: int, n_bootstrap: int = 1000, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
     """Return for each metric the share of data sets whose intervals all hold, and of groups that are not judged."""
     rng, n = np.random.default_rng(seed), N_GROUPS * setting.size
     groups = np.repeat(np.arange(N_GROUPS), setting.size)
     cluster = np.arange(n) // PER_CLUSTER if setting.clusters else None
     held, silent = dict.fromkeys(true, 0), dict.fromkeys(true, 0.0)
-    n_sets = N_SETS[setting.size] if n_sets is None else n_sets
     for number in range(n_sets):
         known, y, weights = draw(setting, rng, n)
         report = group_report(
@@ -146,8 +146,10 @@ def document(found: dict[Setting, dict[str, tuple[float, float]]]) -> str:
     """Return the page, given the shares of each setting and metric."""
     rows = []
     for setting, shares in found.items():
-        for name, (share, silent) in shares.items():
-            error = 100 * np.sqrt(share * (1.0 - share) / N_SETS[setting.size])
+        for name in (name for name in shares if name in COMMON or setting.size == SIZES[0]):
+            share, silent = shares[name]
+            n_sets = N_SETS[setting.size] if name in COMMON else N_OTHERS
+            error = 100 * np.sqrt(share * (1.0 - share) / n_sets)
             rows.append([
                 name, setting.data, "yes" if setting.clusters else "no", setting.weights, setting.size,
                 f"{share:.1%} ({error:.1f})", f"{silent:.1%}",
@@ -157,11 +159,11 @@ def document(found: dict[Setting, dict[str, tuple[float, float]]]) -> str:
 
 
 def metrics(cache: Path = CACHE) -> None:
-    def run(setting: Setting) -> dict[str, tuple[float, float]]:
-        begun = time.perf_counter()
-        found = simulate(setting, truth(setting.task, setting.data))
-        print(setting, found, f"{time.perf_counter() - begun:.0f} s", flush=True)
-        return found
+    def run(setting: Setting, n_sets: int, seed: int) -> dict[str, tuple[float, float]]:
+        true = truth(setting.task, setting.data)
+        if seed * n_sets >= N_OTHERS or setting.size > SIZES[0]:
+            true = {name: value for name, value in true.items() if name in COMMON}
+        return simulate(setting, true, n_sets, seed=seed)
 
-    folder = cache / "metrics"
-    write("metrics", document({one: stored(folder / file_name(one), partial(run, one)) for one in SETTINGS}))
+    n_sets = {setting: N_SETS[setting.size] for setting in SETTINGS}
+    write("metrics", document(in_parts(cache / "metrics", n_sets, run)))

@@ -1,7 +1,5 @@
 """How often the intervals of `group_report` hold for all judged groups, with weights, clusters and rare errors."""
 
-import time
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,7 +9,7 @@ from scipy.special import expit
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, ClassifierMixin
 
-from benchmarks.held_out.writing import CACHE, file_name, markdown, stored, write
+from benchmarks.held_out.writing import CACHE, in_parts, markdown, write
 from groupdro import group_report
 
 N_GROUPS, CONFIDENCE, TARGET = 5, 0.95, 0.93
@@ -106,12 +104,11 @@ def draw(setting: Setting, rng: np.random.Generator) -> tuple[np.ndarray, np.nda
     return odds, y, weights
 
 
-def simulate(setting: Setting, n_sets: int | None = None, seed: int = 0) -> tuple[float, float]:
+def simulate(setting: Setting, n_sets: int, seed: int = 0) -> tuple[float, float]:
     """Return the share of data sets whose intervals all hold, and the share of groups that are not judged."""
     rng, risk, model = np.random.default_rng(seed), risk_of(setting), KnownModel()
     groups = np.repeat(np.arange(N_GROUPS), setting.size)
     cluster = np.arange(len(groups)) // PER_CLUSTER if setting.clusters else None
-    n_sets = N_SETS[setting.size] if n_sets is None else n_sets
     held, silent = 0, 0.0
     for number in range(n_sets):
         odds, y, weights = draw(setting, rng)
@@ -141,11 +138,5 @@ def document(found: dict[Setting, tuple[float, float]]) -> str:
 
 
 def reports(cache: Path = CACHE) -> None:
-    def run(setting: Setting) -> tuple[float, float]:
-        begun = time.perf_counter()
-        found = simulate(setting)
-        print(setting, found, f"{time.perf_counter() - begun:.0f} s", flush=True)
-        return found
-
-    folder = cache / "reports"
-    write("reports", document({one: stored(folder / file_name(one), partial(run, one)) for one in SETTINGS}))
+    n_sets = {setting: N_SETS[setting.size] for setting in SETTINGS}
+    write("reports", document(in_parts(cache / "reports", n_sets, simulate)))

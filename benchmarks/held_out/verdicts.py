@@ -1,5 +1,6 @@
 """What `compare` recommends on training data with boosted trees among the models, and what that is worth elsewhere."""
 
+import json
 import time
 import warnings
 from collections import Counter
@@ -19,25 +20,26 @@ from benchmarks.held_out import problems
 from benchmarks.held_out.intervals import CONFIDENCE, Difference, corrected_interval
 from benchmarks.held_out.models import TREES, Part
 from benchmarks.held_out.splits import FEWEST, parts, split
-from benchmarks.held_out.writing import CACHE, markdown, several, signed, stored, write
+from benchmarks.held_out.writing import CACHE, RESULTS, markdown, several, signed, stored, write
 from groupdro.data.grouping import read_groups
 from groupdro.evaluation.inference import falls_of_worst, resample
 from groupdro.evaluation.models import row_losses
 
+STORED = RESULTS / "held_out_verdicts.json"
 PLAIN, LIGHTGBM = "ERM", "LightGBM"
 KINDS = ("worst", "mean")
 N_SPLITS, N_BOOTSTRAP = 5, 1000
-MOST_ROWS = 12_000  # a table is used at most, so that a comparison takes a minute
+MOST_ROWS, MOST_NUMBERS = 12_000, 1_200_000  # of a table, so that a comparison takes less than a minute
 
 HEADER = f"""\
 # What `compare` recommends, on rows that it never saw
 
 {N_SPLITS} random splits of each of the 13 problems of [held_out_tables.md](held_out_tables.md), of at most
-{MOST_ROWS:,} rows each. `compare` gets 70% of the rows, at its defaults, with HistGradientBoosting and LightGBM (both
-at their defaults) as `models=`. What it recommends is then fitted on the same 70% and judged on the other 30%, against
-the baseline, which is plain training (ERM). Risk is the log loss, or half the squared error of a target of variance 1:
-the worst of the groups with at least {FEWEST} held-out rows, and the average over all rows. "Always trees" is
-HistGradientBoosting without a question.
+{MOST_ROWS:,} rows and {MOST_NUMBERS:,} numbers each. `compare` gets 70% of the rows, at its defaults, with
+HistGradientBoosting and LightGBM (both at their defaults) as `models=`. What it recommends is then fitted on the same
+70% and judged on the other 30%, against the baseline, which is plain training (ERM). Risk is the log loss, or half the
+squared error of a target of variance 1: the worst of the groups with at least {FEWEST} held-out rows, and the average
+over all rows. "Always trees" is HistGradientBoosting without a question.
 
 """
 
@@ -123,23 +125,30 @@ def run_table(key: str, cache: Path, n_splits: int = N_SPLITS) -> list[dict[str,
 
 
 def fewer_rows(table: problems.Table) -> problems.Table:
-    """Return a random part of a large table; whole units where rows belong to some."""
-    if table.n_rows <= MOST_ROWS:
+    """Return a random part of the rows of a large table."""
+    n_rows = min(MOST_ROWS, MOST_NUMBERS // table.n_features)
+    if table.n_rows <= n_rows:
         return table
-    rng = np.random.default_rng(0)
-    if table.units is None:
-        return table.take(np.sort(rng.choice(table.n_rows, MOST_ROWS, replace=False)))
-    n_units = int(table.units.max()) + 1
-    kept = rng.permutation(n_units)[: n_units * MOST_ROWS // table.n_rows]
-    part = table.take(np.flatnonzero(np.isin(table.units, kept)))
-    return replace(part, units=np.unique(part.units, return_inverse=True)[1])
+    rows = np.sort(np.random.default_rng(0).choice(table.n_rows, n_rows, replace=False))
+    part = table.take(rows)
+    return part if part.units is None else replace(part, units=np.unique(part.units, return_inverse=True)[1])
 
 
 def verdicts(cache: Path = CACHE, only: Sequence[str] = ()) -> None:
     """Run all tables, or some; the document is written once all are there."""
     found = {key: run_table(key, cache) for key in problems.TABLES if not only or key in only}
     if not only:
-        write("verdicts", document(found))
+        STORED.write_text(json.dumps(rounded(found)) + "\n")
+        write("verdicts", document(json.loads(STORED.read_text())))
+
+
+def rounded(found: Any) -> Any:
+    """Return the same with six digits of each number, and without texts and times."""
+    if isinstance(found, dict):
+        return {key: rounded(value) for key, value in found.items() if key not in ("verdict", "seconds")}
+    if isinstance(found, list):
+        return [rounded(value) for value in found]
+    return float(f"{found:.6g}") if isinstance(found, float) else found
 
 
 def of(split: dict[str, Any], model: str) -> dict[str, Any]:
@@ -185,7 +194,7 @@ def _summary(found: dict[str, list[dict[str, Any]]]) -> str:
     noted = Counter(name for one in everything for name in one["notes"])
     lines.append("- Models that could not be judged: " +
                  (", ".join(f"{name} ({count})" for name, count in noted.most_common()) or "none") + ".")  # fmt: skip
-    return "\n".join([*lines, "\n"])
+    return "\n".join(["## Results\n", *lines, "\n"])
 
 
 def _means(found: dict[str, list[dict[str, Any]]]) -> str:

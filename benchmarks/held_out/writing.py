@@ -2,14 +2,18 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.between.tables import RESULTS, best_times, markdown
 
-__all__ = ["CACHE", "RESULTS", "best_times", "file_name", "markdown", "signed", "stored", "write"]
+__all__ = ["CACHE", "RESULTS", "best_times", "in_parts", "markdown", "signed", "stored", "write"]
 
+PART = 100  # data sets of a simulation that are one file in the cache
 CACHE = Path(__file__).parents[1] / ".cache" / "held_out"
 
 
@@ -31,7 +35,30 @@ def stored(path: Path, compute: Callable[[], Any]) -> Any:
 
 def file_name(setting: tuple[Any, ...]) -> str:
     """Return a name for the file of a setting in the cache."""
-    return re.sub(r"[^0-9a-zA-Z.]+", "_", "-".join(map(str, setting))) + ".json"
+    return re.sub(r"[^0-9a-zA-Z.]+", "_", "-".join(map(str, setting)))
+
+
+def in_parts(
+    folder: Path, n_sets: dict[tuple[Any, ...], int], simulate: Callable[[tuple[Any, ...], int, int], Any]
+) -> dict[tuple[Any, ...], Any]:
+    """Return the mean over simulated data sets of each setting, in parts of which each is a file in the cache.
+
+    Parts of all settings come in turns, so that more data sets can be added to what is there.
+    """
+    found: dict[tuple[Any, ...], list[Any]] = {setting: [] for setting in n_sets}
+    for part in range(max(n_sets.values()) // PART):
+        for setting in (one for one, n in n_sets.items() if part < n // PART):
+            begun = time.perf_counter()
+            path = folder / f"{file_name(setting)}-{part}.json"
+            found[setting].append(stored(path, lambda setting=setting, part=part: simulate(setting, PART, part)))
+            print(setting, part, found[setting][-1], f"{time.perf_counter() - begun:.0f} s", flush=True)
+    return {setting: _mean_of(parts) for setting, parts in found.items()}
+
+
+def _mean_of(parts: list[Any]) -> Any:
+    if isinstance(parts[0], dict):
+        return {key: _mean_of([part[key] for part in parts if key in part]) for key in parts[0]}
+    return np.mean(parts, axis=0).tolist()
 
 
 def signed(value: float) -> str:

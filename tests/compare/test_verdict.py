@@ -468,6 +468,7 @@ def test_nothing_is_recommended_where_no_group_can_be_judged():
     for baseline in (None, "GDRO", Bumps()):
         found = compare(*bumpy(), models={"bumps": Bumps()}, min_rows=10**6, baseline=baseline)
         assert found.recommended == found.baseline
+        assert words(found.baseline) in found.verdict
         assert not found.worth_it
         assert found.headroom is None
         assert sorted(found.left_out) == ["a", "b", "c"]

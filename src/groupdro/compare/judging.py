@@ -8,7 +8,7 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.preprocessing import FunctionTransformer
 
 from groupdro.compare.comparison import Change, Comparison
-from groupdro.compare.contenders import CHOSEN, ERM, MERO
+from groupdro.compare.contenders import CHOSEN, ERM, IN_WORDS, MERO
 from groupdro.compare.verdict import Choice, Rule, evidence_of, recommend, verdict_on
 from groupdro.data.given import GivenRows
 from groupdro.data.grouping import Grouping
@@ -154,7 +154,8 @@ def judge(models: dict[str, Any], seconds: dict[str, float], rows: GivenRows, ho
     else:
         recommended, room = how.baseline, None
         word = metric.name.replace("_", " ")
-        verdict = f"Keep {how.baseline}: in no group are there enough held-out rows to judge its {word}."
+        kept = IN_WORDS.get(how.baseline, how.baseline)
+        verdict = f"Keep {kept}: in no group are there enough held-out rows to judge its {word}."
     return Comparison(
         columns=columns,
         verdict=verdict,
