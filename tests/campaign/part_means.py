@@ -55,7 +55,7 @@ class Drawn:
 def draw(seed: int) -> Drawn:
     """Return the data and parameters of a number."""
     rng = np.random.default_rng([seed, 57])
-    m, d = int(rng.integers(1, 7)), int(rng.integers(1, 7))
+    m, d = int(rng.integers(2, 8)), int(rng.integers(1, 7))
     sizes = rng.integers(1, 5, m) if rng.random() < 0.2 else rng.integers(1, 60, m)
     groups = rng.permutation(np.repeat(np.arange(m), sizes))
     n = len(groups)
@@ -91,7 +91,7 @@ def draw(seed: int) -> Drawn:
         "robustness": float(rng.choice([0.0, 0.5, 1.0], p=[0.2, 0.3, 0.5])),
         "alpha": float(rng.choice([0.0, 1e-6, 1e-4, 1e-2, 1.0], p=[0.1, 0.2, 0.3, 0.2, 0.2])),
         "fit_intercept": bool(rng.random() < 0.8),
-        "solver": str(rng.choice(["auto", "aleg", "sqp"], p=[0.7, 0.15, 0.15])),
+        "solver": str(rng.choice(["auto", "aleg", "sqp"], p=[0.8, 0.1, 0.1])),
         "tol": float(rng.choice([1e-2, 1e-4, 1e-6])),
     }
     return Drawn(seed, kind, stored, y, groups, weight, offset, loss, plain, parameters)
