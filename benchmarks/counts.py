@@ -6,7 +6,7 @@ CPU seconds of `GroupDRORegressor` until its certified relative gap is 1e-6, ove
 the loosest tolerance that brings it within 1e-6 of the best objective: `PoissonRegressor` by newton-cholesky, and
 `QuantileRegressor` by HiGHS. Hourly rentals; generated claims of the shape of the French motor insurance table
 freMTPL2, dense and CSR, with 5 and 50 groups, as rates whose weights are the exposures; and a quantile of 10,000 rows.
-Best of three, on one thread. Writes results/counts.json and results/counts.md.
+Best of three, or of one beyond ten seconds, on one thread. Writes results/counts.json and results/counts.md.
 """
 
 import argparse
@@ -36,7 +36,7 @@ OBJECTIVES = {
     "risk": {"objective": "risk"},
     "excess risk": {"objective": "excess_risk"},
 }
-SLOW = 30.0  # CPU seconds beyond which one run has to do
+SLOW = 10.0  # CPU seconds beyond which one run has to do
 
 
 def best_of(run: Callable[[], Any], times: int = 3) -> tuple[float, Any]:
@@ -141,7 +141,7 @@ def quantile(n: int = 10_000, d: int = 50, level: float = 0.9) -> Iterator[dict[
     ours = fitted(robustness=0.0)
     if objective(other) > ours.upper_bound_ * (1.0 + CLOSE):
         raise RuntimeError("HiGHS is not as accurate.")
-    fits = {key: lambda more=more: fitted(**more) for key, more in OBJECTIVES.items()}
+    fits = {key: lambda more=more: fitted(**more) for key, more in OBJECTIVES.items() if key != "excess risk"}
     yield from rows_of(f"quantile, {n:,} x {d}, 5 groups", theirs, fits)
 
 
@@ -174,6 +174,8 @@ def main() -> None:
         for row in found:
             print(json.dumps(row), flush=True)
             rows.append(row)
+            if not options.parts:
+                write(rows)
 
     if "bike" in parts:
         X, y, hour = bike()
@@ -186,8 +188,6 @@ def main() -> None:
             note(poisson(f"claims, {X.shape[0]:,} x {X.shape[1]}, {storage}", kept, y, exposure, by))
     if "quantile" in parts:
         note(quantile())
-    if not options.parts:
-        write(rows)
 
 
 if __name__ == "__main__":
