@@ -161,7 +161,11 @@ def _hold_upper(verdict: Verdict, posed: Posed, claim: Claim, returned: Model, s
 
 def _all_rounding(posed: Posed) -> Any:
     """Return the loss of residuals of a thousand units of rounding: the documented end of a fit without loss."""
-    spread = (posed.weights / posed.m * posed.y**2).sum() if posed.loss.regression else Long(1)
+    spread = Long(1)
+    if posed.loss.regression:
+        spread = (posed.weights / posed.m * posed.y**2).sum()
+    elif posed.K == 1:  # the curvature of counts grows with them
+        spread = np.fmax(spread, (posed.weights / posed.m * np.abs(posed.y)).sum())
     return (1e3 * Long(np.finfo(float).eps)) ** 2 * spread / 2
 
 
