@@ -13,6 +13,7 @@ ORDER = (
     "plot_adult.py",
     "plot_regret_or_risk.py",
     "plot_scorecard.py",
+    "plot_claims.py",
     "plot_readmission.py",
     "plot_wine.py",
     "plot_boosted_trees.py",

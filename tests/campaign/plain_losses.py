@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Expectile", "HuberLoss", "LogisticLoss", "SoftmaxLoss", "SquaredHingeLoss", "SquaredLoss"]
+__all__ = [
+    "Expectile",
+    "GammaLoss",
+    "HuberLoss",
+    "LogisticLoss",
+    "Pinball",
+    "PoissonLoss",
+    "SoftmaxLoss",
+    "SquaredHingeLoss",
+    "SquaredLoss",
+    "TweedieLoss",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -132,3 +143,89 @@ class SoftmaxLoss:
 
     def majorant(self, u: Array, y: Array) -> Array:
         return np.full_like(u, 1.0 / self.n_classes)  # probabilities that are all alike: as curved as it gets
+
+
+@dataclass(frozen=True)
+class PoissonLoss:
+    """Half the Poisson deviance of a mean exp(u), above which no quadratic is: the curvature stands for it."""
+
+    regression = False
+
+    def value(self, u: Array, y: Array) -> Array:
+        # With e = u - ln y: y (exp(e) - 1 - e), which loses nothing where u is near ln y.
+        e = u - np.log(np.where(y > 0, y, 1))
+        return np.where(y > 0, y * (np.expm1(e) - e), np.exp(u))
+
+    def slopes(self, u: Array, y: Array) -> tuple[Array, Array]:
+        return np.exp(u) - y, np.exp(u)
+
+    def majorant(self, u: Array, y: Array) -> Array:
+        return np.exp(u)
+
+
+@dataclass(frozen=True)
+class GammaLoss:
+    """Half the gamma deviance of a mean exp(u)."""
+
+    regression = False
+
+    def value(self, u: Array, y: Array) -> Array:
+        e = np.log(y) - u
+        return np.expm1(e) - e
+
+    def slopes(self, u: Array, y: Array) -> tuple[Array, Array]:
+        ratio = np.exp(np.log(y) - u)
+        return 1 - ratio, ratio
+
+    def majorant(self, u: Array, y: Array) -> Array:
+        return self.slopes(u, y)[1]
+
+
+@dataclass(frozen=True)
+class TweedieLoss:
+    """Half the Tweedie deviance of a mean exp(u), of a power between 1 and 2."""
+
+    power: float = 1.5
+    regression = False
+
+    def value(self, u: Array, y: Array) -> Array:
+        # With e = u - ln y: y^(2 - p) (expm1((2 - p) e) / (2 - p) + expm1((1 - p) e) / (p - 1)).
+        a, b = u.dtype.type(2) - u.dtype.type(self.power), u.dtype.type(self.power) - 1
+        e = u - np.log(np.where(y > 0, y, 1))
+        positive = np.where(y > 0, y, 1) ** a * (np.expm1(a * e) / a + np.expm1(-b * e) / b)
+        return np.where(y > 0, positive, np.exp(a * u) / a)
+
+    def slopes(self, u: Array, y: Array) -> tuple[Array, Array]:
+        a, b = 2 - self.power, self.power - 1
+        rise, fall = np.exp(a * u), y * np.exp(-b * u)
+        return rise - fall, a * rise + b * fall
+
+    def majorant(self, u: Array, y: Array) -> Array:
+        return self.slopes(u, y)[1]
+
+
+@dataclass(frozen=True)
+class Pinball:
+    """(1 - level) r or -level r, whichever is larger; with a width, its smooth upper approximation."""
+
+    level: float = 0.5
+    width: float = 0.0
+    regression = True
+
+    def value(self, r: Array, y: Array) -> Array:
+        below = np.maximum(-r, 0)
+        if self.width:
+            below = below + self.width * np.log1p(np.exp(-np.abs(r) / self.width))
+        return (1 - r.dtype.type(self.level)) * r + below
+
+    def slopes(self, r: Array, y: Array) -> tuple[Array, Array]:
+        if not self.width:
+            return np.where(r > 0, 1 - self.level, -self.level).astype(r.dtype), np.zeros_like(r)
+        e = np.exp(-np.abs(r) / self.width)
+        below = np.where(r < 0, 1, e) / (1 + e)
+        return 1 - self.level - below, e / (1 + e) ** 2 / self.width
+
+    def majorant(self, r: Array, y: Array) -> Array:
+        width = max(self.width, 1e-300)
+        size = np.maximum(np.abs(r) / width, 1e-4)
+        return np.tanh(size / 2) / (2 * size * width)

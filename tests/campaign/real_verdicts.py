@@ -86,7 +86,15 @@ def pose(case: Case, table: Table, **other: Any) -> Posed:
     return Posed(table.dense, y, table.groups, table.weight, **given)
 
 
-def hold(verdict: Verdict, posed: Posed, claim: Claim, *, regret: bool = False, own_minima: bool = False) -> Verdict:
+def hold(
+    verdict: Verdict,
+    posed: Posed,
+    claim: Claim,
+    *,
+    regret: bool = False,
+    own_minima: bool = False,
+    minimiser: bool | None = None,
+) -> Verdict:
     """Look for anything that a claim says wrongly.
 
     Parameters
@@ -101,6 +109,8 @@ def hold(verdict: Verdict, posed: Posed, claim: Claim, *, regret: bool = False, 
         Whether the tolerance is that of regrets.
     own_minima : bool
         Whether each group's own minimum is subtracted from its risk.
+    minimiser : bool, optional
+        Whether the problem has a minimiser, if the caller knows.
     """
     numbers = np.concatenate([claim.coef.ravel(), claim.intercept, [claim.lower, claim.upper]])
     if not np.isfinite(numbers[:-2]).all() or np.isnan(numbers).any():
@@ -114,8 +124,11 @@ def hold(verdict: Verdict, posed: Posed, claim: Claim, *, regret: bool = False, 
         least, most = _minima(posed)
         low, high = posed.shift - most, posed.shift - least
     unbounded = posed.alpha == 0 and np.isinf(posed.radius) and np.isinf(posed.box)
-    verdict.minimiser = True
-    if unbounded and not posed.loss.regression and claim.status != "converged":
+    verdict.minimiser = True if minimiser is None else minimiser
+    if minimiser is not None:
+        if claim.status == "no_finite_minimiser" and minimiser:
+            verdict.wrong.append("'no_finite_minimiser', but there is one")
+    elif unbounded and not posed.loss.regression and claim.status != "converged":
         found = separates(posed) if len(posed.y) <= LARGE else None
         verdict.minimiser = None if found is None else not found
         if claim.status == "no_finite_minimiser" and found is False:
@@ -148,7 +161,11 @@ def _hold_upper(verdict: Verdict, posed: Posed, claim: Claim, returned: Model, s
 
 def _all_rounding(posed: Posed) -> Any:
     """Return the loss of residuals of a thousand units of rounding: the documented end of a fit without loss."""
-    spread = (posed.weights / posed.m * posed.y**2).sum() if posed.loss.regression else Long(1)
+    spread = Long(1)
+    if posed.loss.regression:
+        spread = (posed.weights / posed.m * posed.y**2).sum()
+    elif posed.K == 1:  # the curvature of counts grows with them
+        spread = np.fmax(spread, (posed.weights / posed.m * np.abs(posed.y)).sum())
     return (1e3 * Long(np.finfo(float).eps)) ** 2 * spread / 2
 
 

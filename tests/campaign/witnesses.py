@@ -51,6 +51,10 @@ class Posed:
         Weight of the L2 penalty, largest norm, and largest absolute value of the coefficients.
     intercept : bool
         Whether the model has a free intercept.
+    offset : ndarray or None
+        What is added to the outputs.
+    robustness : float
+        Share of the worst group in the objective; the rest is the average over the rows.
     """
 
     def __init__(
@@ -65,6 +69,8 @@ class Posed:
         radius: float = np.inf,
         box: float = np.inf,
         intercept: bool = True,
+        offset: Array | None = None,
+        robustness: float = 1.0,
     ):
         weight = np.ones(len(y)) if weight is None else np.asarray(weight, np.float64)
         rows = np.flatnonzero(weight > 0)
@@ -94,6 +100,10 @@ class Posed:
         scales = np.sqrt(np.array([(share * column**2).sum() for column in self.centred.T], Long)).astype(float)
         self.scales = np.where(scales > 0, scales, 1.0)
         self.shift = np.zeros(self.m, Long)
+        self.offset = np.zeros(len(rows), Long) if offset is None else np.asarray(offset, Long)[rows]
+        self.robustness = Long(robustness)
+        totals = np.add.reduceat(raw, self.starts)
+        self.base = totals / totals.sum()
 
     # ------------------------------------------------------------------ values in extended precision
 
@@ -108,7 +118,7 @@ class Posed:
 
     def outputs(self, model: Model) -> Array:
         """Return outputs, or residuals in a regression."""
-        u = self.centred @ model.coef + model.constant
+        u = self.centred @ model.coef + model.constant + self.offset[:, None]
         if self.K > 1:
             return u
         return u[:, 0] - self.y if self.loss.regression else u[:, 0]
@@ -121,9 +131,14 @@ class Posed:
         return Long(self.alpha) / 2 * (model.coef**2).sum()
 
     def objective(self, model: Model, shift: Any = None) -> Any:
-        """Return the worst value with the penalty."""
+        """Return the worst value, blended with the average, with the penalty."""
         values = self.risks(model) + (self.shift if shift is None else shift)
-        return values.max() + self.penalty(model)
+        return self.blend(values, values.max()) + self.penalty(model)
+
+    def blend(self, values: Array, worst: Any) -> Any:
+        """Return the objective of group values whose largest, or an approximation of it, is given."""
+        rest = 1 - self.robustness
+        return (rest * (self.base @ values) if rest else 0) + self.robustness * worst
 
     def outside(self, model: Model) -> float:
         """Return how far the coefficients are outside of radius and box, relative to these."""
@@ -134,7 +149,7 @@ class Posed:
         """Return what half a unit in the last place of the intercept and of each x_j w_j changes in a group's risk."""
         with np.errstate(over="ignore", under="ignore"):
             intercept = np.abs(model.constant - self.means @ model.coef + self.mean_y) if self.intercept else 0
-            step = HALF_UNIT * (np.abs(self.X) @ np.abs(model.coef) + intercept)
+            step = HALF_UNIT * (np.abs(self.X) @ np.abs(model.coef) + intercept + np.abs(self.offset)[:, None])
             u = self.outputs(model)
             step = step if self.K > 1 else step[:, 0]
             slope = np.abs(self.loss.slopes(u, self.y)[0])
@@ -148,12 +163,13 @@ class Posed:
 
     def part(self, i: int | None = None) -> "Posed":
         """Return the problem of group i alone, or of all groups as one."""
-        new = object.__new__(Posed)
+        new = object.__new__(type(self))
         new.__dict__.update(vars(self))
         mine = slice(None) if i is None else slice(self.starts[i], self.starts[i] + self.sizes[i])
         new.X, new.centred, new.y, new.groups = self.X[mine], self.centred[mine], self.y[mine], self.groups[mine]
         new.weights = self.weights[mine] / (self.m if i is None else 1)
         new.starts, new.m, new.sizes, new.shift = np.zeros(1, int), 1, np.array([len(new.y)]), np.zeros(1, Long)
+        new.offset, new.base = self.offset[mine], np.ones(1, Long)
         return new
 
     # ------------------------------------------------------------------ the search
@@ -171,6 +187,8 @@ class _Search:
         self.A = np.column_stack([(p.centred / p.scales).astype(float), np.ones(len(p.centred)) * p.intercept])
         self.weights, self.shift = p.weights.astype(float), p.shift.astype(float)
         self.y = p.y.astype(float) if p.K == 1 else p.y
+        self.offset = p.offset.astype(float)
+        self.robustness, self.base = float(p.robustness), p.base.astype(float)
         width = self.A.shape[1]
         inner = np.append(1.0 / p.scales, 0.0)[:, None] * np.ones(p.K)  # from units of columns to coefficients
         self.to_coef = inner.ravel()
@@ -185,7 +203,7 @@ class _Search:
         z = self._inside(z)
         u = self._outputs(z)
         values = self._values(u)
-        top = float(values.max()) + self._penalty(z)
+        top = float(p.blend(values, values.max())) + self._penalty(z)
         scale = max(abs(top), float(np.ptp(values)), 1e-300)
         floor = 1e-28 * max(scale, self._size(z))
         mu = self.first * scale if p.m > 1 or self.barred else self.last * scale
@@ -196,7 +214,8 @@ class _Search:
                 z, u, decrease, moved = self._step(z, u, mu)
                 if decrease < 0.03 * mu or not moved or left <= 0:
                     break
-            top = abs(float(self._values(u).max()) + self._penalty(z))
+            values = self._values(u)
+            top = abs(float(p.blend(values, values.max())) + self._penalty(z))
             promise = decrease / max(top, 1e-300)
             if mu <= max(self.last * top, floor):
                 break
@@ -218,7 +237,7 @@ class _Search:
         return float(np.abs(self._values(self._outputs(np.zeros_like(z)))).max())
 
     def _outputs(self, z: Array) -> Array:
-        u = self.A @ z.reshape(self.width, self.p.K)
+        u = self.A @ z.reshape(self.width, self.p.K) + self.offset[:, None]
         if self.p.K > 1:
             return u
         return u[:, 0] - self.y if self.p.loss.regression else u[:, 0]
@@ -256,7 +275,7 @@ class _Search:
         top = values.max()
         barrier = mu * self._barrier(z)[0] if self.barred else 0.0
         smoothed = top + mu * np.log(np.exp((values - top) / mu).sum()) if self.p.m > 1 else top
-        return float(smoothed) + self._penalty(z) + barrier
+        return float(self.p.blend(values, smoothed)) + self._penalty(z) + barrier
 
     def _step(self, z: Array, u: Array, mu: float) -> tuple[Array, Array, float, bool]:
         """Return where a Newton step leads, and the decrease it promised."""
@@ -265,14 +284,15 @@ class _Search:
         q = np.exp((values - values.max()) / mu)
         q /= q.sum()
         slope, bend = p.loss.slopes(u, self.y)
-        rows = self.weights * np.repeat(q, p.sizes)
+        share = (1.0 - self.robustness) * self.base + self.robustness * q
+        rows = self.weights * np.repeat(share, p.sizes)
         G = self._group_gradients(slope)
-        g = q @ G
+        worst, g = q @ G, share @ G
         here = self._smooth(z, u, mu)
         for attempt in range(2):
             H = self._hessian(rows, bend if attempt == 0 else p.loss.majorant(u, self.y))
             if p.m > 1:
-                H = H + ((G.T * q) @ G - np.outer(g, g)) / mu
+                H = H + self.robustness * ((G.T * q) @ G - np.outer(worst, worst)) / mu
             H[np.diag_indices_from(H)] += self.penalty
             gradient = g + self.penalty * z
             if self.barred:

@@ -53,6 +53,13 @@ def test_quantiles_reach_the_objective_of_linear_programming():
     np.testing.assert_allclose(model.to_sklearn().predict(X), model.predict(X))
 
 
+@pytest.mark.parametrize("objective", ["risk", "excess_risk"])
+def test_quantiles_of_the_worst_group_converge_within_the_default_passes(objective):
+    y = np.exp(OUTPUT) * RNG.exponential(np.where(GROUPS == "c", 2.0, 1.0))
+    model = gd.GroupDRORegressor(objective, loss=Quantile(0.9), alpha=1e-3).fit(X, y, groups=GROUPS)
+    assert model.status_ == "converged"
+
+
 @pytest.mark.parametrize("solver", ["auto", "sqp", "aleg"])
 @pytest.mark.parametrize("objective", ["risk", "excess_risk"])
 @every_kind

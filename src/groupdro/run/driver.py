@@ -94,6 +94,7 @@ def solve(
         passes: float = 0.0,
         seconds: float = 0.0,
         solver: Solver = solver,
+        tol: float = tol,
     ) -> Result:
         run = Run.of(
             smooth,
@@ -116,8 +117,10 @@ def solve(
 
     with one_blas_thread():  # our own threads share the blocks of a pass
         if problem.loss.has_kink:
-            alone = partial(solve_smooth, solver=make_solver("auto")) if solver.finds_minima else None
-            return solve_with_kink(problem, w, q, solve_smooth, tol=tol, atol=atol, solve_alone=alone)
+            # Smooth problems end by the tolerance that their width sets.
+            smoothly = partial(solve_smooth, tol=0.0)
+            alone = partial(smoothly, solver=make_solver("auto")) if solver.finds_minima else None
+            return solve_with_kink(problem, w, q, smoothly, tol=tol, atol=atol, solve_alone=alone)
         return solve_smooth(problem, w, q)
 
 

@@ -80,6 +80,8 @@ def solve_with_kink(
     trace: list[TraceRow] = []
     while True:
         smooth = problem.with_rows(problem.data, problem.loss.smoothed(width))
+        if problem.group_minima is not None:  # their width is part of the true gap alone
+            smooth = smooth.with_minima(GroupMinima.exact(problem.group_minima.upper))
         found = solve_smooth(smooth, w, q, _SHARE * width, passes, seconds)
         passes, seconds = passes + found.passes, seconds + found.seconds
         w, q = found.w, found.q
