@@ -106,19 +106,8 @@ def _barrier(level, a):
 
 
 @compiled
-def value(code, parameter, u, y):
-    """Return the loss of output u."""
-    if code == LOGISTIC:
-        t = y * u
-        # log(1 + exp(-t)) with the exponential's argument never positive: exp cannot overflow.
-        return math.log1p(math.exp(-abs(t))) + max(-t, 0.0)
-    if code == SQUARED:
-        return 0.5 * (u - y) * (u - y)
-    if code == HUBER:
-        r = abs(u - y)
-        if r <= parameter[0]:
-            return 0.5 * r * r
-        return parameter[0] * (r - 0.5 * parameter[0])
+def _value_of_means(code, parameter, u, y):
+    """Return the loss of a count, an amount or a quantile."""
     if code == POISSON:
         if y == 0.0:
             return math.exp(u)
@@ -133,21 +122,62 @@ def value(code, parameter, u, y):
         d = u - math.log(y)
         rise, fall = _exp_beyond_line((2.0 - p) * d), _exp_beyond_line((1.0 - p) * d)
         return y ** (2.0 - p) * (rise / (2.0 - p) + fall / (p - 1.0))
-    if code == QUANTILE:
-        level, width = parameter
-        r = u - y
-        if width == 0.0:
-            return max((1.0 - level) * r, -level * r)
-        below, above = _share(level, width, r), _share(1.0 - level, width, -r)
-        barrier = level * math.log(below / level) + (1.0 - level) * math.log(above / (1.0 - level))
-        return max((1.0 - level - above if r > 0.0 else below - level) * r + width * barrier, 0.0)
+    level, width = parameter
+    r = u - y
+    if width == 0.0:
+        return max((1.0 - level) * r, -level * r)
+    below, above = _share(level, width, r), _share(1.0 - level, width, -r)
+    barrier = level * math.log(below / level) + (1.0 - level) * math.log(above / (1.0 - level))
+    return max((1.0 - level - above if r > 0.0 else below - level) * r + width * barrier, 0.0)
+
+
+@compiled
+def value(code, parameter, u, y):
+    """Return the loss of output u."""
+    if code >= POISSON:
+        return _value_of_means(code, parameter, u, y)
+    if code == LOGISTIC:
+        t = y * u
+        # log(1 + exp(-t)) with the exponential's argument never positive: exp cannot overflow.
+        return math.log1p(math.exp(-abs(t))) + max(-t, 0.0)
+    if code == SQUARED:
+        return 0.5 * (u - y) * (u - y)
+    if code == HUBER:
+        r = abs(u - y)
+        if r <= parameter[0]:
+            return 0.5 * r * r
+        return parameter[0] * (r - 0.5 * parameter[0])
     t = max(1.0 - y * u, 0.0)
     return 0.5 * t * t
 
 
 @compiled
+def _slope_of_means(code, parameter, u, y):
+    """Return the derivative of such a loss."""
+    if code == POISSON:
+        return y * math.expm1(u - math.log(y)) if y > 0.0 else math.exp(u)
+    if code == GAMMA:
+        return -math.expm1(math.log(y) - u)
+    if code == TWEEDIE:
+        p = parameter[0]
+        if y == 0.0:
+            return math.exp((2.0 - p) * u)
+        return y ** (2.0 - p) * _tweedie_slope(p, u - math.log(y))
+    level, width = parameter
+    r = u - y
+    if width > 0.0:
+        # Rounded to an end of their interval, slopes would have an infinite conjugate.
+        if r > 0.0:
+            return (1.0 - level) * min(1.0 - _share(1.0 - level, width, -r) / (1.0 - level), _INSIDE)
+        return level * max(_share(level, width, r) / level - 1.0, -_INSIDE)
+    return 1.0 - level if r > 0.0 else (-level if r < 0.0 else 0.0)
+
+
+@compiled
 def slope(code, parameter, u, y):
     """Return the derivative of the loss in u."""
+    if code >= POISSON:
+        return _slope_of_means(code, parameter, u, y)
     if code == LOGISTIC:
         t = y * u
         e = math.exp(-abs(t))  # at most 1
@@ -158,37 +188,12 @@ def slope(code, parameter, u, y):
         return u - y
     if code == HUBER:
         return min(max(u - y, -parameter[0]), parameter[0])
-    if code == POISSON:
-        return y * math.expm1(u - math.log(y)) if y > 0.0 else math.exp(u)
-    if code == GAMMA:
-        return -math.expm1(math.log(y) - u)
-    if code == TWEEDIE:
-        p = parameter[0]
-        if y == 0.0:
-            return math.exp((2.0 - p) * u)
-        return y ** (2.0 - p) * _tweedie_slope(p, u - math.log(y))
-    if code == QUANTILE:
-        level, width = parameter
-        r = u - y
-        if width > 0.0:
-            # Rounded to an end of their interval, slopes would have an infinite conjugate.
-            if r > 0.0:
-                return (1.0 - level) * min(1.0 - _share(1.0 - level, width, -r) / (1.0 - level), _INSIDE)
-            return level * max(_share(level, width, r) / level - 1.0, -_INSIDE)
-        return 1.0 - level if r > 0.0 else (-level if r < 0.0 else 0.0)
     return -y * max(1.0 - y * u, 0.0)
 
 
 @compiled
-def curvature(code, parameter, u, y):
-    """Return the second derivative of the loss in u, at a kink of the first one as `Loss.curvature` defines it."""
-    if code == LOGISTIC:
-        e = math.exp(-abs(u))
-        return e / ((1.0 + e) * (1.0 + e))
-    if code == SQUARED:
-        return 1.0
-    if code == HUBER:
-        return 1.0 if abs(u - y) <= parameter[0] else 0.0
+def _curvature_of_means(code, parameter, u, y):
+    """Return the second derivative of such a loss."""
     if code == POISSON:
         return math.exp(u)
     if code == GAMMA:
@@ -199,32 +204,31 @@ def curvature(code, parameter, u, y):
             return (2.0 - p) * math.exp((2.0 - p) * u)
         d = u - math.log(y)
         return y ** (2.0 - p) * ((2.0 - p) * math.exp((2.0 - p) * d) + (p - 1.0) * math.exp((1.0 - p) * d))
-    if code == QUANTILE:
-        level, width = parameter
-        if width == 0.0:
-            return 0.0
-        below, above = _share(level, width, u - y), _share(1.0 - level, width, y - u)
-        return 1.0 / (width * (level / (below * below) + (1.0 - level) / (above * above)))
+    level, width = parameter
+    if width == 0.0:
+        return 0.0
+    below, above = _share(level, width, u - y), _share(1.0 - level, width, y - u)
+    return 1.0 / (width * (level / (below * below) + (1.0 - level) / (above * above)))
+
+
+@compiled
+def curvature(code, parameter, u, y):
+    """Return the second derivative of the loss in u, at a kink of the first one as `Loss.curvature` defines it."""
+    if code >= POISSON:
+        return _curvature_of_means(code, parameter, u, y)
+    if code == LOGISTIC:
+        e = math.exp(-abs(u))
+        return e / ((1.0 + e) * (1.0 + e))
+    if code == SQUARED:
+        return 1.0
+    if code == HUBER:
+        return 1.0 if abs(u - y) <= parameter[0] else 0.0
     return 1.0 if y * u < 1.0 else 0.0
 
 
 @compiled
-def conjugate(code, parameter, a, y):
-    """Return sup_u (a u - loss(u)), infinite outside its domain."""
-    if code == LOGISTIC:
-        p = -a * y
-        if p < -_ROUNDING or p > 1.0 + _ROUNDING:
-            return math.inf
-        # x log x tends to 0 at 0, where the logarithm alone is infinite.
-        low = p * math.log(p) if p > 0.0 else 0.0
-        high = (1.0 - p) * math.log1p(-p) if p < 1.0 else 0.0
-        return low + high
-    if code == SQUARED:
-        return 0.5 * a * a + a * y
-    if code == HUBER:
-        if abs(a) > parameter[0] * (1.0 + _ROUNDING):
-            return math.inf
-        return 0.5 * a * a + a * y
+def _conjugate_of_means(code, parameter, a, y):
+    """Return the conjugate of such a loss."""
     if code == POISSON:
         mean = a + y
         if mean < -_ROUNDING * y:
@@ -241,12 +245,32 @@ def conjugate(code, parameter, a, y):
         if y == 0.0 and a <= 0.0:
             return 0.0 if a == 0.0 else math.inf
         u = _tweedie_output(parameter[0], a, y)
-        return a * u - value(code, parameter, u, y)
-    if code == QUANTILE:
-        level, width = parameter
-        if a < -level - _ROUNDING or a > 1.0 - level + _ROUNDING:
+        return a * u - _value_of_means(code, parameter, u, y)
+    level, width = parameter
+    if a < -level - _ROUNDING or a > 1.0 - level + _ROUNDING:
+        return math.inf
+    return a * y - (width * _barrier(level, a) if width > 0.0 else 0.0)
+
+
+@compiled
+def conjugate(code, parameter, a, y):
+    """Return sup_u (a u - loss(u)), infinite outside its domain."""
+    if code >= POISSON:
+        return _conjugate_of_means(code, parameter, a, y)
+    if code == LOGISTIC:
+        p = -a * y
+        if p < -_ROUNDING or p > 1.0 + _ROUNDING:
             return math.inf
-        return a * y - (width * _barrier(level, a) if width > 0.0 else 0.0)
+        # x log x tends to 0 at 0, where the logarithm alone is infinite.
+        low = p * math.log(p) if p > 0.0 else 0.0
+        high = (1.0 - p) * math.log1p(-p) if p < 1.0 else 0.0
+        return low + high
+    if code == SQUARED:
+        return 0.5 * a * a + a * y
+    if code == HUBER:
+        if abs(a) > parameter[0] * (1.0 + _ROUNDING):
+            return math.inf
+        return 0.5 * a * a + a * y
     p = -a * y
     if p < -_ROUNDING:
         return math.inf
