@@ -45,8 +45,8 @@ def test_arrows_that_follow_from_others_are_left_out():
 def test_every_stored_result_is_on_the_page_with_its_command():
     page = section("benchmarks.md", "Reproduce the results")
     rows = [line for line in page.splitlines() if line.startswith("| `")]
-    named = {name for row in rows for name in re.findall(r"`([\w.-]+)`", row.split("|")[1])}
-    assert named == {path.name for path in RESULTS.iterdir()}
+    named = {name for row in rows for name in re.findall(r"`([\w./-]+)`", row.split("|")[1])}
+    assert named == {str(path.relative_to(RESULTS)) for path in RESULTS.rglob("*") if path.is_file()}
     commands = re.findall(r"python -m (benchmarks[\w.]*)", page)
     assert commands
     for module in commands:

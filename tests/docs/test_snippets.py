@@ -193,10 +193,10 @@ def test_the_loss_runs_over_workers(snippets, solver):
     assert_workers_agree(task, solver, 1e-4, atol=3e-2)  # as close as the tolerance makes w
 
 
-def test_the_last_branch_of_the_kernels_is_the_squared_hinge():
-    unknown = max(kernels.LOGISTIC, kernels.SQUARED, kernels.HUBER, kernels.SQUARED_HINGE) + 1
-    for function in (kernels.value, kernels.slope, kernels.conjugate):
-        assert function(unknown, 0.0, -0.3, 1.0) == function(kernels.SQUARED_HINGE, 0.0, -0.3, 1.0)
+def test_the_last_branch_of_the_kernels_is_the_quantile():
+    parameters = 0.7, 0.1
+    for function in (kernels.value, kernels.slope, kernels.curvature, kernels.conjugate):
+        assert function(kernels.N_LOSSES, parameters, -0.3, 1.0) == function(kernels.QUANTILE, parameters, -0.3, 1.0)
 
 
 # ---------------------------------------------------------------------- the domain

@@ -163,7 +163,16 @@ def test_reports_explain_deviances_and_compare_actual_with_expected(kind):
 def test_the_share_below_a_quantile_has_an_interval():
     y = OUTPUT + RNG.normal(size=N)
     model = gd.GroupDRORegressor(loss=Quantile(0.9), robustness=0).fit(X, y, groups=GROUPS)
-    report = gd.group_report(model, X, y, GROUPS, metrics="share_below")
+    report = gd.group_report(model, X, y, GROUPS, metrics=["risk", "share_below"])
     assert report.overall["share_below"] == pytest.approx(0.9, abs=0.01)
     for row in report.by_group.values():
         assert row["share_below_low"] < row["share_below"] < row["share_below_high"]
+
+
+def test_metrics_that_do_not_rank_models_cannot_decide():
+    model = gd.GroupDRORegressor(robustness=0).fit(X, OUTPUT, groups=GROUPS)
+    for name in ("share_below", "actual_over_expected"):
+        with pytest.raises(ValueError, match=f"{name}.* put it last"):
+            gd.group_report(model, X, OUTPUT, GROUPS, metrics=name)
+        with pytest.raises(ValueError, match=name):
+            gd.worst_group_scorer(name)

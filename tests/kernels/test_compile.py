@@ -85,7 +85,7 @@ def test_rows_of_two_types_in_turn_reach_the_kernel_of_their_own():
     for k in range(400):
         X = np.full((30, 2), 0.5, dtype=(np.float64, np.float32)[k % 2])
         rest = np.ones(30), np.ones(30), np.arange(30), np.zeros(30), np.zeros(30)
-        data, intercept = DenseData(X, np.ones(30), np.empty(0), 1, 0.0, k % 3 == 0), int(k % 3 == 0)
+        data, intercept = DenseData(X, np.ones(30), np.empty(0), 1, (0.0, 0.0), k % 3 == 0), int(k % 3 == 0)
         gradient = np.zeros(2 + intercept)
         dense_pass(data, np.ones(2 + intercept), *rest, gradient, np.empty((2, 4)))
         np.testing.assert_allclose(gradient[:2], 15.0 * intercept)

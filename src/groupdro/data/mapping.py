@@ -34,7 +34,7 @@ def mapping_of(array: Any) -> np.memmap[Any, Any] | None:
 def nameless(X: Any) -> Iterator[None]:
     """Accept rows of a file, whose columns have no names, without scikit-learn's warning."""
     with warnings.catch_warnings():
-        if mapping_of(X.data if sp.issparse(X) else X) is not None:
+        if mapping_of(getattr(X, "data", None) if sp.issparse(X) else X) is not None:
             warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
         yield
 

@@ -185,6 +185,8 @@ class Metric:
         statistic, of which the metric is the square root.
     bounds : tuple of float
         Smallest and largest value that it can have.
+    ranks : bool
+        Whether one value is better than another, as it is not for shares that should equal a level.
     """
 
     name: str
@@ -193,6 +195,7 @@ class Metric:
     task: str | None = None
     scale: Scale = "plain"
     bounds: tuple[float, float] = (-np.inf, np.inf)
+    ranks: bool = True
 
     def of(self, outputs: Outputs) -> Statistic:
         """Return the statistic for the outputs of a model, or raise if it has no such metric."""
@@ -366,8 +369,10 @@ METRICS = {
         _of_numbers("mae", larger_is_better=False, statistic=lambda out: _mean(np.abs(out.residual))),
         _of_numbers("median_error", larger_is_better=False, statistic=lambda out: Median(np.abs(out.residual))),
         Metric("d2", larger_is_better=True, statistic=_d2, bounds=(-np.inf, 1.0)),
-        _of_numbers("actual_over_expected", larger_is_better=False, statistic=_actual_over_expected),
-        _of_numbers("share_below", larger_is_better=False, statistic=lambda out: _mean(out.y <= out.predicted)),
+        _of_numbers("actual_over_expected", larger_is_better=False, statistic=_actual_over_expected, ranks=False),
+        _of_numbers(
+            "share_below", larger_is_better=False, statistic=lambda out: _mean(out.y <= out.predicted), ranks=False
+        ),
     )
 }
 
@@ -402,6 +407,8 @@ def read_metrics(metrics: Any, weights: Floats | None = None) -> tuple[Metric, .
     names = [metric.name for metric in found]
     if not found:
         raise ValueError("metrics must have at least one metric, got none.")
+    if not found[0].ranks:
+        raise ValueError(f"metrics must begin with one that ranks models, and {names[0]!r} does not: put it last.")
     if len(set(names)) < len(names):
         raise ValueError(f"metrics has the same name twice: {names}. Pass a mapping from names to functions.")
     ends = {f"{name}_{end}" for name in ("risk", *names) for end in ("low", "high")}
