@@ -20,6 +20,7 @@ from benchmarks.held_out import (
     splits,
     tables,
 )
+from benchmarks.held_out import metrics as other_metrics
 from benchmarks.held_out import verdicts as advice
 from scipy.stats import t as student
 
@@ -466,6 +467,13 @@ def test_a_short_simulation_of_reports_agrees_with_the_stored_one():
     stored = shares(row["all intervals hold"])
     assert abs(share - stored) <= 3.1 * np.sqrt(stored * (1 - stored) / 60) + 0.02
     assert abs(silent - float(row["not judged"].rstrip("%")) / 100) <= 0.05
+
+
+def test_stored_intervals_of_common_metrics_hold():
+    (rows,) = rows_of("metrics")
+    found = [row for row in rows if row["metric"] in other_metrics.COMMON]
+    assert {row["metric"] for row in found} == set(other_metrics.COMMON)
+    assert min(map(upper_end, found)) >= reports.TARGET
 
 
 def test_stored_choices_are_rarely_worse_and_find_a_neglected_group():
