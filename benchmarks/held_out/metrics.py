@@ -14,7 +14,7 @@ from benchmarks.held_out.reports import CONFIDENCE, N_GROUPS, PER_CLUSTER, TARGE
 from benchmarks.held_out.writing import CACHE, in_parts, markdown, write
 from groupdro import group_report
 
-N_SETS = {60: 500, 300: 200}  # data sets by rows per group
+N_SETS = {60: 100, 300: 100}  # data sets by rows per group
 N_OTHERS = 100  # of metrics other than the most common ones, with 60 rows per group only
 SIZES, N_TRUTH = tuple(N_SETS), 4_000_000
 WEIGHTS = ("equal", "lognormal")
@@ -35,13 +35,13 @@ _POWER = 1.5  # to which the absolute values of normal errors are raised if thei
 HEADER = f"""\
 # Intervals of metrics other than average losses
 
-How often all intervals of a report hold, of {N_SETS[60]:,} simulated data sets per line ({N_SETS[300]:,} with 300 rows
-per group; {N_OTHERS}, with 60 rows only, for other metrics than {", ".join(COMMON)}) with {N_GROUPS} groups each, at
-a nominal {CONFIDENCE:.0%} with the default settings of `group_report`. The target is {TARGET:.0%}. A classifier knows
-each row's true probability of the second class; a regressor knows the mean of each row. "Not judged" is the share of
-groups for which the report gives no interval. Clusters are of {PER_CLUSTER} rows, whose predictions and labels are
-correlated; with {SIZES[0]} rows per group, there would be too few of them. In brackets the standard error in percentage
-points. True values are those of {N_TRUTH:,} rows.
+How often all intervals of a report hold, of {N_SETS[60]:,} simulated data sets per line with 60 rows per group, and of
+{N_SETS[300]:,} with 300, with {N_GROUPS} groups each, at a nominal {CONFIDENCE:.0%} with the default settings of
+`group_report`. The target is {TARGET:.0%}. A classifier knows each row's true probability of the second class; a
+regressor knows the mean of each row. "Not judged" is the share of groups for which the report gives no interval.
+Clusters are of {PER_CLUSTER} rows, whose predictions and labels are correlated; with {SIZES[0]} rows per group, there
+would be too few of them. In brackets the standard error in percentage points. True values are those of {N_TRUTH:,}
+rows. The less common metrics were simulated with {N_OTHERS} data sets of {SIZES[0]} rows per group.
 
 """
 

@@ -207,7 +207,7 @@ def _means(found: dict[str, list[dict[str, Any]]]) -> str:
         ]
         rows.append([name, *(f"{mean:.4f}" for mean in means), *(f"{share:+.1%}" for share in shares)])
     columns = ["model", "worst group", "average", "worst group, over plain", "average, over plain"]
-    return f"## Means over the problems\n\n{markdown(columns, rows)}\n"
+    return f"Means over the problems:\n\n{markdown(columns, rows)}\n"
 
 
 def _table(found: dict[str, list[dict[str, Any]]]) -> str:
