@@ -99,6 +99,18 @@ def test_exposure_as_an_offset_is_exposure_as_a_weight():
     np.testing.assert_allclose(by_offset.coef_, rates.coef_, atol=1e-8)
 
 
+def test_equal_labels_of_different_exposures_have_no_minimum_of_zero():
+    own = np.flatnonzero(GROUPS == "c")[:4]
+    rows = np.concatenate([np.flatnonzero(GROUPS == "a")[:50], own])
+    y, offset = AMOUNTS.copy(), RNG.normal(size=N)
+    y[own] = 1.0
+    given = {"loss": "gamma", "alpha": 1e-2}
+    model = gd.GroupDRORegressor("excess_risk", **given)
+    model.fit(X[rows], y[rows], groups=GROUPS[rows], offset=offset[rows])
+    alone = gd.GroupDRORegressor(**given).fit(X[own], y[own], groups=GROUPS[own], offset=offset[own])
+    assert model.group_minima_[1] >= alone.lower_bound_ > 0
+
+
 def test_labels_are_refused_by_their_row():
     y = AMOUNTS.copy()
     y[[7, 1500]] = 0.0
