@@ -60,6 +60,14 @@ def test_quantiles_of_the_worst_group_converge_within_the_default_passes(objecti
     assert model.status_ == "converged"
 
 
+def test_minima_of_quantiles_are_refined_where_excess_risks_are_small_beside_them():
+    y = 1e3 * RNG.normal(size=N) + np.where(GROUPS == "c", 40.0, 0.0)
+    model = gd.GroupDRORegressor("excess_risk", loss="absolute_error", alpha=1e-2, tol=1e-2).fit(X, y, groups=GROUPS)
+    assert model.status_ == "converged"
+    assert model.upper_bound_ < 0.01 * model.group_minima_.min()
+    assert model.gap_ <= 1e-2 * model.upper_bound_
+
+
 @pytest.mark.parametrize("solver", ["auto", "sqp", "aleg"])
 @pytest.mark.parametrize("objective", ["risk", "excess_risk"])
 @every_kind
@@ -89,6 +97,18 @@ def test_exposure_as_an_offset_is_exposure_as_a_weight():
     alpha = 1e-3 / exposure.mean()  # of the weighted mean of the losses
     rates = gd.GroupDRORegressor(alpha=alpha, **exact).fit(X, y / exposure, groups=GROUPS, sample_weight=exposure)
     np.testing.assert_allclose(by_offset.coef_, rates.coef_, atol=1e-8)
+
+
+def test_equal_labels_of_different_exposures_have_no_minimum_of_zero():
+    own = np.flatnonzero(GROUPS == "c")[:4]
+    rows = np.concatenate([np.flatnonzero(GROUPS == "a")[:50], own])
+    y, offset = AMOUNTS.copy(), RNG.normal(size=N)
+    y[own] = 1.0
+    given = {"loss": "gamma", "alpha": 1e-2}
+    model = gd.GroupDRORegressor("excess_risk", **given)
+    model.fit(X[rows], y[rows], groups=GROUPS[rows], offset=offset[rows])
+    alone = gd.GroupDRORegressor(**given).fit(X[own], y[own], groups=GROUPS[own], offset=offset[own])
+    assert model.group_minima_[1] >= alone.lower_bound_ > 0
 
 
 def test_labels_are_refused_by_their_row():

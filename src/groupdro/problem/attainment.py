@@ -17,6 +17,9 @@ def unattained(problem: Problem) -> str | None:
 
 def vanishes(problem: Problem) -> bool:
     """Return whether the intercept alone can bring every loss to zero, or arbitrarily close to it."""
+    offsets = problem.data.row_offsets
+    if offsets.size and float(np.ptp(offsets, axis=0).max()) > 0:  # equal labels are then not all fitted by a constant
+        return False
     return problem.fit_intercept and problem.loss.vanishes(weighted_labels(problem))
 
 

@@ -22,8 +22,10 @@ __all__ = ["solve_with_kink"]
 
 _FIRST_WIDTH = 0.5  # relative to the mean deviation of the targets
 _SHARE = 0.1  # of the width, which is about the gap that it leaves: to which smooth problems are solved
-_FINER = 0.1  # tolerance of the groups' minima, of which the excess risks may be a small part
+_FINER = 0.1  # first tolerance of the groups' minima, of which the excess risks may be a small part
+_FINEST = 1e-10  # their last one
 _MOST_WIDTHS = 30
+_LEAST_WIDTH = 1e-14  # relative to the first: less is lost in rounding
 _FALLS = 0.1, 0.5  # smallest and largest factor between widths
 
 #: Solves a smooth problem from w and q, given an absolute tolerance, and the passes and seconds already used.
@@ -60,20 +62,25 @@ def solve_with_kink(
     Result
         The result for the true problem, whose trace has one row per width.
     """
-    given, passes, seconds = problem, 0.0, 0.0
-    if solve_alone is not None and problem.group_minima is None:
+    given, passes, seconds, finer = problem, 0.0, 0.0, _FINER * tol
 
-        def _alone(i: int) -> Result:
-            return solve_with_kink(problem.group(i), w, None, solve_alone, tol=_FINER * tol, atol=atol)
-
-        alone = [_alone(i) for i in range(problem.n_groups)]
+    def minima_within(solve: SolveSmooth, tol: float) -> tuple[GroupMinima, float, float]:
+        """Return bounds of the groups' minima, the passes and the seconds."""
+        groups = (given.group(i) for i in range(given.n_groups))
+        alone = [solve_with_kink(group, None, None, solve, tol=tol, atol=atol_alone) for group in groups]
         upper, lower = (np.array([getattr(one, end) for one in alone]) for end in ("upper_bound", "lower_bound"))
-        problem = problem.with_minima(GroupMinima(upper, lower))
-        passes = float(problem.data.group_sizes @ [one.passes for one in alone]) / problem.n_rows
-        seconds = sum(one.seconds for one in alone)
+        spent = float(given.data.group_sizes @ [one.passes for one in alone]) / given.n_rows
+        return GroupMinima(upper, lower), spent, sum(one.seconds for one in alone)
+
+    atol_alone = atol
+    minima = None  # those that are found here
+    if solve_alone is not None and problem.group_minima is None:
+        minima, passes, seconds = minima_within(solve_alone, finer)
+        problem = problem.with_minima(minima)
     problem, centring = recentre(problem)
     w = None if w is None else centring.inward(w)
     width = _FIRST_WIDTH * _mean_deviation(problem)
+    least_width = _LEAST_WIDTH * width
     best = _Best(problem.least_value)
     if atol is None:
         atol = max(resolution(problem, centring), 0.0 if problem.group_minima is None else tol**2)
@@ -90,7 +97,19 @@ def solve_with_kink(
         trace.append(replace(last, upper=best.upper, lower=best.lower))
         if best.within(tol, atol) or found.status in _LAST or len(trace) == _MOST_WIDTHS:
             break
-        width *= float(np.clip(0.5 * max(tol * abs(best.upper), atol) / best.gap, *_FALLS))
+        aim = 0.5 * max(tol * abs(best.upper), atol)
+        unknown = 0.0 if minima is None else minima.width_at(q)
+        if solve_alone is not None and unknown > aim and finer > _FINEST:
+            # The minima are too rough for excess risks as small as these.
+            finer = max(finer * min(0.5 * aim / unknown, _FALLS[1]), _FINEST)
+            minima, more_passes, more_seconds = minima_within(solve_alone, finer)
+            passes, seconds = passes + more_passes, seconds + more_seconds
+            problem = problem.with_minima(minima)
+            best.upper = np.inf  # falls with the width of the minima
+            continue
+        width *= float(np.clip(aim / best.gap, *_FALLS))
+        if width < least_width:
+            break
     # The returned model, whose bounds rounding in the user's units may have changed.
     w = centring.outward(best.w)
     risks = Oracle(given).risks(w)

@@ -307,7 +307,8 @@ class ALEG(Solver):
         if np.isfinite(ratio) and ratio <= _REFUSED:
             fresh = oracle.evaluate(loop.mean_point(), loop.mean_weights())
         before = self.halves(problem, at, shift=state.shift)
-        after = self.halves(problem, fresh, shift=state.shift) if fresh is not None else (np.inf, np.inf)
+        with np.errstate(over="ignore", invalid="ignore"):  # squares of a huge gradient: such an epoch is rejected
+            after = self.halves(problem, fresh, shift=state.shift) if fresh is not None else (np.inf, np.inf)
         if fresh is None or not np.isfinite(sum(after)) or sum(after) > _RISE * sum(before):
             self._reject_epoch(problem, state, ratio)
             return

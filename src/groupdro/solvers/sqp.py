@@ -28,6 +28,7 @@ _SUFFICIENT = 1e-4
 _HALVINGS = 12
 _SHORTEST = 1e-12  # share of a step after which overflows are no longer its fault
 _LEAST_DAMPING = 1e-28  # the same, relative to each parameter's largest curvature
+_LARGEST_DAMPING = 1e50  # makes steps of next to nothing, and leaves room for products
 _TRIALS = 30  # most multipliers of the ball to try
 _EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
 _MOST_FAILURES = 8  # consecutive failed line searches after which rounding must be the cause
@@ -157,14 +158,14 @@ class GroupSQP(Solver):
             # Neither the model's curvature nor rounding allows descent along this step.
             self._reset_curvature(problem, state)
             state.evaluation = here.at(self._at_rest(problem, state, q))
-            state.damping = max(100.0 * state.damping, 1e-6)
+            state.damping = min(max(100.0 * state.damping, 1e-6), _LARGEST_DAMPING)
             self._note_failure(state)
             return
         length = float(np.linalg.norm(there.w - w)) / max(float(np.linalg.norm(step)), 1e-300)
         if length > 0.9:
             state.damping = max(0.1 * state.damping, _LEAST_DAMPING)
         elif length < 0.2:
-            state.damping = max(10.0 * state.damping, LEAST_RIDGE)
+            state.damping = min(max(10.0 * state.damping, LEAST_RIDGE), _LARGEST_DAMPING)
         rests = promised <= _ROUNDING * abs(problem.weight_set.support(values))  # a step, but only one within rounding
 
         # 3. Update of the curvature from the step.
