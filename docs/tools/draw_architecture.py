@@ -24,7 +24,18 @@ DRAWING = Path(__file__).parents[1] / "images" / "architecture.svg"
 KINDS = {
     "what users call": (
         "#D55E00",
-        ("cli", "torch", "compare", "estimators", "plots", "discovery", "evaluation", "losses", "domains", "weight_sets"),
+        (
+            "cli",
+            "torch",
+            "compare",
+            "estimators",
+            "plots",
+            "discovery",
+            "evaluation",
+            "losses",
+            "domains",
+            "weight_sets",
+        ),
     ),
     "problems, solvers and bounds": ("#0072B2", ("solvers", "run", "certificate", "oracle", "problem", "geometry")),
     "rows": ("#009E73", ("store", "distributed", "data", "datasets")),
