@@ -42,6 +42,8 @@ def _problem(data, loss, **options):
         "softmax": gd.losses.Softmax(),
         "squared": gd.losses.Squared(),
         "huber": gd.losses.Huber(1.0),
+        "poisson": gd.losses.Poisson(),
+        "quantile": gd.losses.Quantile(0.8),
     }
     options.setdefault("domain", gd.domains.L2Domain(radius=2.0))
     return gd.Problem(data, kinds[loss], options.pop("domain"), **options)
@@ -149,6 +151,28 @@ def test_a_free_intercept_over_workers(loss):
     assert all(part.converged for part in parts)
     assert parts[0].upper_bound == pytest.approx(alone.upper_bound, rel=2e-4)
     np.testing.assert_array_equal(parts[0].w, parts[1].w)
+
+
+@pytest.mark.parametrize("solver", ["auto", "alem"])
+@pytest.mark.parametrize("loss", ["poisson", "quantile"])
+def test_counts_and_quantiles_over_workers(loss, solver):
+    # With two workers some groups are whole on one of them, and one is divided.
+    rng = np.random.default_rng(3)
+    X, groups = rng.normal(size=(700, 4)), np.repeat(np.arange(4), [300, 150, 150, 100])
+    y = rng.poisson(np.exp(0.5 * X[:, 0])) + 0.1 * groups * rng.random(700)
+    whole = gd.GroupedData.from_arrays(X, y, groups)
+
+    def solved(data):
+        return gd.solve(_problem(data, loss, fit_intercept=True), solver, tol=1e-3)
+
+    alone = solved(whole)
+    for size in (2, 3):
+        parts = run_workers(size, lambda comm: solved(shard(whole, comm)))
+        assert all(part.converged for part in parts)
+        assert parts[0].upper_bound == pytest.approx(alone.upper_bound, rel=2e-3)
+        for part in parts[1:]:
+            for field in ("w", "q", "upper_bound", "lower_bound", "passes"):
+                np.testing.assert_array_equal(getattr(part, field), getattr(parts[0], field))
 
 
 def test_deterministic_solvers_give_the_same_answer_for_every_number_of_workers():

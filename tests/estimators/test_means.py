@@ -1,5 +1,8 @@
 """Regressions of counts, amounts and quantiles against scikit-learn's."""
 
+import time
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from sklearn.linear_model import GammaRegressor, PoissonRegressor, QuantileRegressor, TweedieRegressor
@@ -196,3 +199,42 @@ def test_metrics_that_do_not_rank_models_cannot_decide():
             gd.group_report(model, X, OUTPUT, GROUPS, metrics=name)
         with pytest.raises(ValueError, match=name):
             gd.worst_group_scorer(name)
+
+
+def exact_worst(model, rows, y, groups, level):
+    """Return the worst pinball loss of a model in exact arithmetic."""
+    w, b = [Fraction(float(c)) for c in model.coef_], Fraction(float(model.intercept_))
+    above, below = Fraction(1 - level).limit_denominator(), Fraction(level).limit_denominator()
+    losses = []
+    for row, target in zip(rows, y, strict=True):
+        residual = sum((Fraction(float(x)) * c for x, c in zip(row, w, strict=True)), b) - Fraction(float(target))
+        losses.append(max(above * residual, -below * residual))
+    return float(max(sum(np.array(losses)[groups == k]) / int((groups == k).sum()) for k in np.unique(groups)))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("noise", [0.0, 1e-9, 1e-6])
+@pytest.mark.parametrize("centre", [0.0, 1e6, 1e12])
+def test_bounds_of_quantiles_hold_for_targets_that_are_nearly_all_rounding(centre, noise):
+    rng = np.random.default_rng(0)
+    rows, groups = rng.normal(size=(300, 3)), rng.integers(0, 3, 300)
+    y = centre + rows @ [1.0, 2.0, 3.0] + noise * rng.standard_t(3, 300)
+    model = gd.GroupDRORegressor(loss=Quantile(0.7), alpha=1e-12, max_passes=200).fit(rows, y, groups=groups)
+    worst = exact_worst(model, rows, y, groups, 0.7)
+    assert model.lower_bound_ <= worst + 1e-11
+    assert model.upper_bound_ >= worst * (1 - 1e-9)
+    if model.criterion_ == "tol":
+        assert worst <= model.lower_bound_ * (1 + 2e-4)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning", "ignore::groupdro.SmallGroupWarning")
+def test_the_time_limit_holds_for_all_groups_minima_together():
+    rng = np.random.default_rng(0)
+    rows, groups = rng.normal(size=(5000, 20)), rng.integers(0, 60, 5000)
+    y = rows[:, 0] + rng.standard_t(3, 5000) * (1 + groups % 3)
+    model = gd.GroupDRORegressor("excess_risk", loss=Quantile(0.9), max_time=0.5, tol=1e-8)
+    model.fit(rows[:100], y[:100], groups=groups[:100])  # compiles
+    begun = time.process_time()
+    model.fit(rows, y, groups=groups)
+    assert model.status_ == "time_limit"
+    assert time.process_time() - begun < 3.0

@@ -193,7 +193,7 @@ class Problem:
                 outputs += self.data.row_offsets
             return float(self.data.group_means(self.loss.curvature(outputs, self.data.y)).max()) or 1.0
 
-        return self.data.remembered(("curvature", repr(self.loss), self._central_output), largest)
+        return self.data.remembered(("curvature", repr(self.loss), self.fit_intercept), largest)
 
     @property
     def _central_output(self) -> float:
@@ -205,8 +205,11 @@ class Problem:
             data.add_up(sums)
             return sums
 
-        weights = data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
-        return self.loss.central_output(data.y, data.row_offsets, weights, total)
+        def found() -> float:
+            weights = data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
+            return self.loss.central_output(data.y, data.row_offsets, weights, total)
+
+        return data.remembered(("central output", repr(self.loss)), found)
 
     def central_weights(self) -> Floats:
         """Return the group weights with which solvers begin by default: the centre of their set."""

@@ -95,6 +95,8 @@ def solve(
         seconds: float = 0.0,
         solver: Solver = solver,
         tol: float = tol,
+        *,
+        alone: bool = False,
     ) -> Result:
         run = Run.of(
             smooth,
@@ -105,10 +107,10 @@ def solve(
             atol=atol,
             max_passes=max(max_passes - passes, 1.0),
             max_time=max(max_time - seconds, 1e-3),
-            callbacks=callbacks,
+            callbacks=() if alone else callbacks,
             seed=seed,
         )
-        if folder is not None:
+        if folder is not None and not alone:
             digest = problem_digest(run.problem, excess=run.minimises_excess)
             run.checkpointed = True
             if problem.data.is_first:
@@ -119,8 +121,8 @@ def solve(
         if problem.loss.has_kink:
             # Smooth problems end by the tolerance that their width sets.
             smoothly = partial(solve_smooth, tol=0.0)
-            alone = partial(smoothly, solver=make_solver("auto")) if solver.finds_minima else None
-            return solve_with_kink(problem, w, q, smoothly, tol=tol, atol=atol, solve_alone=alone)
+            of_groups = partial(smoothly, solver=make_solver("auto"), alone=True) if solver.finds_minima else None
+            return solve_with_kink(problem, w, q, smoothly, tol=tol, atol=atol, solve_alone=of_groups)
         return solve_smooth(problem, w, q)
 
 

@@ -14,7 +14,7 @@ from groupdro.run.result import Status, met_tolerance
 from groupdro.run.solver import State
 from groupdro.utils.types import Floats
 
-__all__ = ["SEPARABLE", "Ending", "runs_away"]
+__all__ = ["SEPARABLE", "Ending", "most_with_rounding", "runs_away"]
 
 SEPARABLE = "the rows are separable, and without a penalty or a radius the coefficients grow forever"
 
@@ -75,7 +75,7 @@ class Ending:
             fresh = oracle.risks(certificate.w)
             certificate.upper = problem.objective(certificate.w, fresh)
             certificate.group_risks = fresh
-            most = _most_with_rounding(problem, certificate.w, fresh, certificate.upper)
+            most = most_with_rounding(problem, certificate.w, fresh, certificate.upper)
         drowned = most > certificate.upper
         if drowned:
             certificate.upper = most
@@ -103,18 +103,24 @@ class Ending:
         return cls(w, status, message)
 
 
-def _most_with_rounding(problem: Problem, w: Floats, risks: Floats, upper: float) -> float:
+def most_with_rounding(problem: Problem, w: Floats, risks: Floats, upper: float) -> float:
     """Return an upper bound on the objective at w, given computed risks: outputs of a regression may be all rounding.
 
     The slope of a nonnegative loss of smoothness b is at most sqrt(2 b loss), so an error e of the output raises the
     loss to at most (sqrt(loss) + sqrt(b / 2) e)^2; by Cauchy and Schwarz the same holds for averages and the root mean
-    square of the errors. Rounding that no gap can show is ignored.
+    square of the errors. A loss with a kink rises by at most e times its steepest slope. Rounding that no gap can show
+    is ignored.
     """
     if not problem.loss.of_residual:
         return upper
 
     def most(outputs: Floats) -> float:
-        squares = problem.data.partial_means(np.square(_OUTPUT_ERROR * (outputs + np.abs(problem.data.y))))
+        errors = _OUTPUT_ERROR * (outputs + np.abs(problem.data.y))
+        if problem.loss.has_kink:
+            rises = problem.data.partial_means(problem.loss.lipschitz(problem.data.y, errors) * errors)
+            problem.data.add_up(rises)
+            return problem.objective(w, risks + rises)
+        squares = problem.data.partial_means(np.square(errors))
         problem.data.add_up(squares)
         return problem.objective(w, np.square(np.sqrt(risks) + np.sqrt(0.5 * problem.loss.smoothness * squares)))
 

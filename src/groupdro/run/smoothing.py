@@ -15,6 +15,7 @@ from groupdro.oracle import Oracle
 from groupdro.oracle.duals import balanced_slopes, slopes_at
 from groupdro.problem import GroupMinima, Problem
 from groupdro.problem.centring import recentre, resolution
+from groupdro.run.ending import most_with_rounding
 from groupdro.run.result import Result, Status, TraceRow, met_tolerance
 from groupdro.utils.types import Floats
 
@@ -64,24 +65,16 @@ def solve_with_kink(
     """
     given, passes, seconds, finer = problem, 0.0, 0.0, _FINER * tol
 
-    def minima_within(solve: SolveSmooth, tol: float) -> tuple[GroupMinima, float, float]:
-        """Return bounds of the groups' minima, the passes and the seconds."""
-        groups = (given.group(i) for i in range(given.n_groups))
-        alone = [solve_with_kink(group, None, None, solve, tol=tol, atol=atol_alone) for group in groups]
-        upper, lower = (np.array([getattr(one, end) for one in alone]) for end in ("upper_bound", "lower_bound"))
-        spent = float(given.data.group_sizes @ [one.passes for one in alone]) / given.n_rows
-        return GroupMinima(upper, lower), spent, sum(one.seconds for one in alone)
-
     atol_alone = atol
     minima = None  # those that are found here
     if solve_alone is not None and problem.group_minima is None:
-        minima, passes, seconds = minima_within(solve_alone, finer)
+        minima, passes, seconds = _minima(given, solve_alone, finer, atol_alone, passes, seconds)
         problem = problem.with_minima(minima)
     problem, centring = recentre(problem)
     w = None if w is None else centring.inward(w)
     width = _FIRST_WIDTH * _mean_deviation(problem)
     least_width = _LEAST_WIDTH * width
-    best = _Best(problem.least_value)
+    best = _Best(problem)
     if atol is None:
         atol = max(resolution(problem, centring), 0.0 if problem.group_minima is None else tol**2)
     trace: list[TraceRow] = []
@@ -102,8 +95,7 @@ def solve_with_kink(
         if solve_alone is not None and unknown > aim and finer > _FINEST:
             # The minima are too rough for excess risks as small as these.
             finer = max(finer * min(0.5 * aim / unknown, _FALLS[1]), _FINEST)
-            minima, more_passes, more_seconds = minima_within(solve_alone, finer)
-            passes, seconds = passes + more_passes, seconds + more_seconds
+            minima, passes, seconds = _minima(given, solve_alone, finer, atol_alone, passes, seconds)
             problem = problem.with_minima(minima)
             best.upper = np.inf  # falls with the width of the minima
             continue
@@ -113,9 +105,12 @@ def solve_with_kink(
     # The returned model, whose bounds rounding in the user's units may have changed.
     w = centring.outward(best.w)
     risks = Oracle(given).risks(w)
-    best.upper = problem.objective(best.w, risks)
+    stated = given if minima is None else given.with_minima(minima)
+    best.upper = most_with_rounding(stated, w, risks, stated.objective(w, risks))
     status = found.status
-    if best.within(tol, atol):
+    if best.contradicts:
+        status = Status.NUMERICAL_FAILURE
+    elif best.within(tol, atol):
         status = Status.CONVERGED
     elif status not in _LAST:
         status = Status.STALLED
@@ -154,14 +149,21 @@ _LAST = (
 class _Best:
     """The best bounds so far, and what proves them."""
 
-    def __init__(self, least: float):
+    def __init__(self, problem: Problem):
         self.upper = np.inf
-        self.lower = least
+        self.lower = problem.least_value
+        self.size = float(np.abs(problem.baseline.upper).max())  # of the numbers that rounding is relative to
         self.w: Floats = np.empty(0)
         self.q: Floats = np.empty(0)
 
     @property
+    def contradicts(self) -> bool:
+        return self.lower > self.upper + 1e-9 * max(abs(self.upper), self.size)
+
+    @property
     def gap(self) -> float:
+        if self.contradicts:
+            return np.inf
         return max(self.upper - self.lower, LEAST_GAP * abs(self.upper))
 
     def within(self, tol: float, atol: float) -> bool:
@@ -173,6 +175,46 @@ class _Best:
             self.upper, self.w = upper, found.w
         if lower > self.lower or not self.q.size:
             self.lower, self.q = max(lower, self.lower), found.q
+
+
+def _minima(
+    problem: Problem, solve_smooth: SolveSmooth, tol: float, atol: float | None, passes: float, seconds: float
+) -> tuple[GroupMinima, float, float]:
+    """Return bounds of the groups' minima, and the passes and seconds used, including those used before.
+
+    A worker solves the groups that it holds entirely; those divided among workers are solved by all together.
+    """
+    data = problem.data
+    shares = data.all_sizes / problem.n_rows
+    bounds = np.full((2, problem.n_groups), -np.inf)  # of minus the upper and of the lower bounds
+    used = np.array([passes, seconds, 0.0])  # and whether it was interrupted
+
+    def bound(i: int) -> None:
+        before = used.copy()
+
+        def solve(smooth: Problem, w: Floats | None, q: Floats | None, atol: float, own: float, clock: float) -> Result:
+            return solve_smooth(smooth, w, q, atol, before[0] + shares[i] * own, before[1] + clock)
+
+        found = solve_with_kink(problem.group(i), None, None, solve, tol=tol, atol=atol)
+        bounds[:, i] = -found.upper_bound, found.lower_bound
+        used[:] += shares[i] * found.passes, found.seconds, found.interrupted
+
+    here = data.whole_groups()
+    held = here.astype(np.float64)
+    data.add_up(held)
+    for i in np.flatnonzero(here).tolist():
+        if not used[2]:
+            bound(i)
+    own = np.array([used[0] - passes])
+    data.add_up(own)
+    used = data.largest(np.array([passes + own[0], *used[1:]]))
+    for i in np.flatnonzero(held == 0.0).tolist():
+        if not used[2]:
+            bound(i)
+    if used[2]:
+        raise KeyboardInterrupt  # it ended only one group's run, and nothing is certified for the others
+    upper, lower = data.largest(bounds) * [[-1.0], [1.0]]
+    return GroupMinima(upper, lower), float(used[0]), float(used[1])
 
 
 def _mean_deviation(problem: Problem) -> float:
