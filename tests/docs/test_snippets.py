@@ -1,27 +1,33 @@
 """The solver, loss, domain and weight set that the pages for developers write, checked against CVXPY with Clarabel."""
 
 import importlib
+import json
 import re
 import runpy
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
 import groupdro as gd
 from groupdro.distributed import shard
 from groupdro.kernels import losses as kernels
 from groupdro.oracle import Counters
 from groupdro.run.solver import SOLVERS
+from tests.distributed.processes import run, torchrun
 from tests.distributed.thread_comm import run_workers
 from tests.docs.pages import DOCS
 from tests.pairs import every_pair
 from tests.reference.convex import membership_matrix, worst_value
+from tests.timing import HUNG
 
-MODULES = ("mirror_prox", "expectile", "l1_ball", "worst_few")
+MODULES = ("mirror_prox", "expectile", "one_vs_rest", "l1_ball", "worst_few")
 
 
 @pytest.fixture(scope="module")
@@ -193,6 +199,44 @@ def test_the_loss_runs_over_workers(snippets, solver):
     assert_workers_agree(task, solver, 1e-4, atol=3e-2)  # as close as the tolerance makes w
 
 
+def one_vs_rest_problem(snippets, **options):
+    return problem(snippets.OneVsRest(), gd.domains.L2Domain(penalty=0.02), classes=3, **options)
+
+
+@every_pair(intercept=[False, True], solver=["auto", "aleg", "sqp", "mirror_prox"], sparse=[False, True])
+def test_the_loss_of_several_outputs_is_certified(snippets, sparse, solver, intercept):
+    task = one_vs_rest_problem(snippets, intercept=intercept, sparse=sparse)
+    X, d = np.asarray(task.data.rows.dense(), np.float64), task.data.n_features
+    w = cp.Variable(task.shape)
+    outputs = X @ w[:d] + (np.ones((len(X), 1)) @ w[d:] if intercept else 0)
+    losses = cp.sum(cp.logistic(cp.multiply(1 - 2 * np.eye(3)[task.data.y], outputs)), axis=1)
+    program = cp.Problem(cp.Minimize(cp.max(membership_matrix(task) @ losses) + 0.01 * cp.sum_squares(w[:d])))
+    assert_bounds(gd.solve(task, solver, tol=1e-4), program.solve(solver=cp.CLARABEL), 1e-4)
+
+
+def test_the_classifier_takes_the_loss_of_several_outputs(snippets):
+    X, y, groups = rows()
+    labels = np.array(["low", "mid", "top"])[np.digitize(y, [-1.0, 1.0])]
+    model = gd.GroupDROClassifier(loss=snippets.OneVsRest(), alpha=0.02).fit(X, labels, groups=groups)
+    assert model.status_ == "converged"
+    outputs = model.decision_function(X)
+    assert outputs.shape == (len(X), 3)
+    assert (model.predict(X) == model.classes_[outputs.argmax(axis=1)]).all()
+    signs = np.where(labels[:, None] == model.classes_, 1, -1)
+    losses = np.logaddexp(0, -signs * outputs).sum(axis=1)
+    worst = max(losses[groups == group].mean() for group in np.unique(groups))
+    assert model.upper_bound_ == pytest.approx(worst + 0.01 * (model.coef_**2).sum())
+
+
+def test_a_run_with_the_loss_of_several_outputs_resumes(snippets, tmp_path):
+    assert_resumes(lambda: one_vs_rest_problem(snippets, intercept=True), "aleg", 1e-5, tmp_path)
+
+
+@pytest.mark.parametrize("solver", ["aleg", "sqp"])
+def test_the_loss_of_several_outputs_runs_over_workers(snippets, solver):
+    assert_workers_agree(one_vs_rest_problem(snippets, intercept=True), solver, 1e-4, atol=3e-2)
+
+
 def test_the_last_branch_of_the_kernels_is_the_quantile():
     parameters = 0.7, 0.1
     for function in (kernels.value, kernels.slope, kernels.curvature, kernels.conjugate):
@@ -341,6 +385,45 @@ def test_the_worst_one_gives_the_objective_of_the_estimator(snippets):
     result = gd.solve(task, tol=1e-4)
     assert result.converged
     assert result.lower_bound <= model.upper_bound_ <= result.upper_bound * (1 + 1e-6)
+
+
+# ---------------------------------------------------------------------- all of them
+
+
+def run_outside(folder, workers, max_passes):
+    """Return what the program of four parts from outside wrote."""
+    program = [str(Path(__file__).with_name("outside.py")), str(folder), str(max_passes)]
+    command = [sys.executable, *program] if workers == 1 else torchrun(workers, *program)
+    code, output = run(command, HUNG)
+    assert code == 0, output
+    facts = json.loads((folder / "result.json").read_text())
+    assert facts["workers"] == workers
+    return SimpleNamespace(**facts)
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_all_four_run_over_processes_and_resume_with_fewer(tmp_path):
+    (tmp_path / "whole").mkdir()
+    whole, first = run_outside(tmp_path / "whole", 1, 2000), run_outside(tmp_path, 2, 20)
+    resumed = run_outside(tmp_path, 1, 2000)
+    assert (whole.status, first.status, resumed.status) == ("CONVERGED", "PASS_LIMIT", "CONVERGED")
+    assert max(whole.lower, first.lower, resumed.lower) <= min(whole.upper, first.upper, resumed.upper)
+
+
+def test_the_estimators_take_a_solver_a_loss_and_a_domain_together(snippets, tmp_path):
+    X, y, groups = rows()
+    parts = {"solver": snippets.MirrorProx(), "loss": snippets.OneVsRest(), "domain": snippets.L1Ball(2.0)}
+    labels = np.digitize(y, [-1.0, 1.0])
+
+    def fit(**options):
+        return gd.GroupDROClassifier(**parts, tol=1e-3, **options).fit(X, labels, groups=groups)
+
+    with pytest.warns(ConvergenceWarning):
+        first = fit(checkpoint_dir=tmp_path, max_passes=20)
+    resumed, other = fit(checkpoint_dir=tmp_path), fit()
+    assert (first.status_, resumed.status_, other.status_) == ("pass_limit", "converged", "converged")
+    assert max(resumed.lower_bound_, other.lower_bound_) <= min(resumed.upper_bound_, other.upper_bound_)
+    assert np.abs(resumed.coef_).sum() <= 2.0 + 1e-9
 
 
 # ---------------------------------------------------------------------- what is refused
