@@ -8,13 +8,14 @@
     python -m benchmarks.paper timings             seconds of the chosen settings, one run at a time
     python -m benchmarks.paper collect             keep what the page needs, in benchmarks/results/
     python -m benchmarks.paper draw                figures
-    python -m benchmarks.paper write               RESULTS.md from its template
+    python -m benchmarks.paper write               RESULTS.md from its template, verdicts of docs/from_the_paper.md
+    python -m benchmarks.paper before              verdicts of an earlier protocol, from this repository's history
 
     python -m benchmarks.paper figure1 [--quick]   the paper's Figure 1 with the stored settings, in the paper's layout
     python -m benchmarks.paper figure2 [--quick]   the same for Figure 2
     python -m benchmarks.paper table1 [--quick]    the paper's Table 1, measured
 
-The last three write to `--out` alone, and are not part of everything.
+The last three write to `--out` alone; they, `restore` and `before` are not part of everything.
 `--seeds` and `--methods` limit the runs; what is left out is listed on the page.
 """
 
@@ -22,7 +23,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.paper import again, collect, complexity, figures, page, radius, restore, timings
+from benchmarks.paper import again, before, collect, complexity, figures, page, radius, restore, timings
 from benchmarks.paper.contenders import METHODS
 from benchmarks.paper.setups import KNOWN, NEAR, SETUPS, available
 from benchmarks.paper.store import RESULTS
@@ -65,7 +66,11 @@ def main() -> None:
         "write": page.write,
     }
     apart = {name: lambda name=name: again.figure(name, given.quick, given.out) for name in again.FIGURES}
-    apart |= {"restore": restore.restore, "table1": lambda: again.table1(given.quick, given.out)}
+    apart |= {
+        "restore": restore.restore,
+        "before": before.store,
+        "table1": lambda: again.table1(given.quick, given.out),
+    }
     parser.add_argument("stage", nargs="?", default="all", choices=["all", *stages, *apart])
     parser.add_argument("names", nargs="*", metavar="SET-UP")
     parser.add_argument("--seeds", type=int)

@@ -7,6 +7,7 @@ end, except for a run that ended because its certified gap was met: it is over, 
 import json
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -52,13 +53,13 @@ def geometric(values: np.ndarray) -> Interval:
     return Interval(*(float(np.exp(v)) for v in (logs.mean, logs.low, logs.high)), logs.n)
 
 
-def has(setup: str) -> bool:
+def has(setup: str, folder: Path | None = None) -> bool:
     """Return whether curves of a set-up are stored."""
-    return (RESULTS / f"paper_{setup}.parquet").exists()
+    return ((folder or RESULTS) / f"paper_{setup}.parquet").exists()
 
 
 class Panel:
-    """All curves of a set-up.
+    """All curves of a set-up, from a folder of results.
 
     Attributes
     ----------
@@ -73,11 +74,11 @@ class Panel:
         one, and otherwise each run's own processor time.
     """
 
-    def __init__(self, setup: str):
-        self.setup = setup
-        points = pd.read_parquet(RESULTS / f"paper_{setup}.parquet")
-        points["seconds"], self.clock = _seconds(setup, points)
-        bounds = pd.read_parquet(RESULTS / "paper_best.parquet")
+    def __init__(self, setup: str, folder: Path | None = None):
+        self.setup, folder = setup, folder or RESULTS
+        points = pd.read_parquet(folder / f"paper_{setup}.parquet")
+        points["seconds"], self.clock = _seconds(setup, points, folder)
+        bounds = pd.read_parquet(folder / "paper_best.parquet")
         bounds = bounds[bounds["setup"] == setup].set_index("seed")
         self.best = {seed: (float(row["lower"]), float(row["upper"])) for seed, row in bounds.iterrows()}
         self.groups = int(bounds["groups"].iloc[0])
@@ -181,10 +182,10 @@ class Panel:
         return float(min(ends))
 
 
-def _seconds(setup: str, points: pd.DataFrame) -> tuple[pd.Series, str]:
+def _seconds(setup: str, points: pd.DataFrame, folder: Path) -> tuple[pd.Series, str]:
     """Return the seconds of points, and what they are."""
     found = pd.Series(np.nan, index=points.index)
-    timed = pd.read_parquet(RESULTS / TIMINGS) if (RESULTS / TIMINGS).exists() else None
+    timed = pd.read_parquet(folder / TIMINGS) if (folder / TIMINGS).exists() else None
     for (method, setting), part in points.groupby(["method", "setting"]):
         own = None if timed is None else clock(timed, setup, method, setting, part["multiples"].to_numpy(float))
         if own is None:

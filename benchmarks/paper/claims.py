@@ -8,7 +8,9 @@ interval above zero, and not otherwise.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,7 +23,7 @@ from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tables import exponent_cell, number, rows_of, slopes, spread
 
-__all__ = ["claims_table", "exponent_verdict", "exponent_words", "judged", "ordering_verdict"]
+__all__ = ["CLAIMS", "claims_table", "comparisons", "exponent_words", "ordering_verdict", "verdicts", "votes"]
 
 #: Averages are compared with averages, snapshots with snapshots, last points or best models.
 LIKE = {"average": ("average",), "snapshot": ("snapshot", "last", "best")}
@@ -44,6 +46,8 @@ class Ordering:
         Whether gradient evaluations or the seconds of the shorter of both runs are equal.
     tests : bool
         Whether it is judged on test rows too.
+    before : bool
+        Whether an earlier protocol judged it as well.
     """
 
     mine: str
@@ -51,47 +55,81 @@ class Ordering:
     words: str
     by: str = "multiples"
     tests: bool = True
+    before: bool = True
 
 
 ALEG, ALEM, SVRE = "ALEG of the paper", "ALEM of the paper", ("AL-SVRE, KL", "AL-SVRE, Euclidean")
-FIRST = "ERMEG, first-order"
+TILTED, FIRST = "ALEG of the paper, alterable", "ERMEG, first-order"
 ORDERINGS = (
     Ordering(ALEG, ("MPVR",), "ALEG is ahead of MPVR"),
     Ordering(ALEG, ("SMD",), "ALEG is ahead of SMD"),
-    Ordering(ALEG, SVRE, "ALEG is ahead of AL-SVRE"),
-    Ordering(
-        "ALEG of the paper, alterable", (ALEG,), "ALEG with alterable steps is ahead of constant ones", tests=False
-    ),
+    Ordering(ALEG, SVRE, "ALEG is ahead of AL-SVRE", before=False),
+    Ordering(TILTED, (ALEG,), "ALEG with alterable steps is ahead of constant ones", tests=False, before=False),
     Ordering(ALEM, ("ERMEG",), "ALEM is ahead of ERMEG with our oracle"),
-    Ordering(ALEM, (FIRST,), "ALEM is ahead of ERMEG with a first-order oracle"),
+    Ordering(ALEM, (FIRST,), "ALEM is ahead of ERMEG with a first-order oracle", before=False),
     Ordering(ALEM, ("TSA",), "ALEM is ahead of TSA"),
-    Ordering(ALEM, ("ERMEG",), "ALEM takes less time than ERMEG with our oracle", "seconds", tests=False),
-    Ordering(ALEM, (FIRST,), "ALEM takes less time than ERMEG with a first-order oracle", "seconds", tests=False),
-    Ordering(ALEM, ("TSA",), "ALEM takes less time than TSA", "seconds", tests=False),
-)
+    Ordering(ALEM, ("ERMEG",), "ALEM takes less time than ERMEG with our oracle", "seconds", tests=False, before=False),
+    Ordering(
+        ALEM, (FIRST,), "ALEM takes less time than ERMEG with a first-order oracle", "seconds", tests=False,
+        before=False,
+    ),
+    Ordering(ALEM, ("TSA",), "ALEM takes less time than TSA", "seconds", tests=False, before=False),
+)  # fmt: skip
+#: By claim, in the order of the page: on which column it is judged, and the ordering.
+CLAIMS = {
+    f"{claim.words} on {rows}": (column, claim)
+    for column, rows in (("above", "training rows"), ("test", "test rows"))
+    for claim in ORDERINGS
+    if column == "above" or claim.tests
+}
 
 
-def comparisons(panels: list[Panel], claim: Ordering, column: str) -> list[tuple[Outcome, str, list[str]]]:
-    """Return the outcome of every comparison at the whole budget, with its set-up and its cells."""
-    found = []
-    for own in panels:
-        if claim.by == "seconds" and own.clock != "seconds":
-            continue  # processor time of runs of different days, with different loads
-        for output, kinds in LIKE.items():
-            mine = claim.mine, output
-            for curve in own.curves:
-                if curve[0] not in claim.rivals or curve[1] not in kinds or mine not in own.curves:
-                    continue
-                budget = BUDGET if claim.by == "multiples" else own.last_second(mine, curve)
-                here = compare(own, mine, curve, budget, column, claim.by, without_tuning=True)
-                value = "" if here.found is None else spread(here.found)
-                kind = {"no rival": "ahead"}.get(here.kind, here.kind)
-                some = f"; the rival has a model on {here.seeds[1]} of {here.seeds[2]} seeds"
-                word = kind + some * (here.kind == "no rival")
-                at = f"{number(budget)} {claim.by if claim.by == 'multiples' else own.clock}"
-                cells = [SETUPS[own.setup].title, label(mine), label(curve), at, here.sign + value, word]
-                found.append((Outcome(kind, here.found, here.sign, here.seeds), own.setup, cells))
-    return found
+class Comparison(NamedTuple):
+    """Two curves compared for a claim: a method and an output each, where both have spent the same, and the outcome."""
+
+    claim: str
+    setup: str
+    mine: tuple[str, str]
+    rival: tuple[str, str]
+    at: str
+    found: Outcome
+
+    @property
+    def kind(self) -> str:
+        """The outcome from the side of the paper's method, which is ahead of a rival that has no model."""
+        return {"no rival": "ahead"}.get(self.found.kind, self.found.kind)
+
+    def cells(self) -> list[str]:
+        """Return its line in the table of comparisons."""
+        value = "" if self.found.found is None else spread(self.found.found)
+        some = f"; the rival has a model on {self.found.seeds[1]} of {self.found.seeds[2]} seeds"
+        word = self.kind + some * (self.found.kind == "no rival")
+        return [self.claim.rsplit(" on ")[-1], SETUPS[self.setup].title, label(self.mine), label(self.rival), self.at,
+                self.found.sign + value, word]  # fmt: skip
+
+
+def comparisons(panels: list[Panel]) -> list[Comparison]:
+    """Return every comparison at the whole budget, claim by claim."""
+    return [
+        Comparison(words, own.setup, mine, rival, at, found)
+        for words, (column, claim) in CLAIMS.items()
+        for own in panels
+        if column == "above" or SETUPS[own.setup].tests
+        for mine, rival, at, found in _pairs(own, claim, column)
+    ]
+
+
+def _pairs(own: Panel, claim: Ordering, column: str) -> Iterator[tuple[tuple[str, str], tuple[str, str], str, Outcome]]:
+    """Yield the pairs of like outputs of a set-up, where they are compared, and how they compare."""
+    if claim.by == "seconds" and own.clock != "seconds":
+        return  # processor time of runs of different days, with different loads
+    for output, kinds in LIKE.items():
+        mine = claim.mine, output
+        for rival in own.curves:
+            if mine in own.curves and rival[0] in claim.rivals and rival[1] in kinds:
+                budget = BUDGET if claim.by == "multiples" else own.last_second(mine, rival)
+                found = compare(own, mine, rival, budget, column, claim.by, without_tuning=True)
+                yield mine, rival, f"{number(budget)} {claim.by if claim.by == 'multiples' else own.clock}", found
 
 
 def ordering_verdict(ahead: int, undecided: int, behind: int) -> str:
@@ -155,32 +193,28 @@ def exponent_words() -> str:
     return " ".join(parts)
 
 
-def judged(panels: list[Panel]) -> tuple[list[tuple[str, str, str, str]], list[list[str]]]:
-    """Return each ordering with its verdicts on the paper's and on all data, and the cells of all comparisons."""
-    claims, details = [], []
-    for column, on in (("above", "training rows"), ("test", "test rows")):
-        for claim in ORDERINGS:
-            if column == "test" and not claim.tests:
-                continue
-            used = [own for own in panels if column == "above" or SETUPS[own.setup].tests]
-            found = comparisons(used, claim, column)
-            counts = {everywhere: Counter(outcome.kind for outcome, setup, _ in found
-                                          if everywhere or SETUPS[setup].of_the_paper)
-                      for everywhere in (False, True)}  # fmt: skip
-            votes = {k: (c["ahead"], c["undecided"], c["behind"]) for k, c in counts.items()}
-            won, undecided, lost = votes[False]
-            figures = f"ahead in {won}, undecided in {undecided}, behind in {lost} of {won + undecided + lost}"
-            figures += "; one comparison the other way would change this" * is_close(won, undecided, lost)
-            claims.append((f"{claim.words} on {on}", *(ordering_verdict(*votes[k]) for k in (False, True)), figures))
-            details += [[on, *cells] for _, _, cells in found]
-    return claims, details
+def votes(found: Iterable[Comparison], claim: str, *, census: bool) -> tuple[int, int, int]:
+    """Return how often the paper's method is ahead, undecided and behind, with or without the census."""
+    kinds = Counter(one.kind for one in found
+                    if one.claim == claim and (census or SETUPS[one.setup].of_the_paper))  # fmt: skip
+    return kinds["ahead"], kinds["undecided"], kinds["behind"]
+
+
+def verdicts(panels: list[Panel]) -> dict[str, str]:
+    """Return the verdict on each ordering, by the paper's own data."""
+    found = comparisons(panels)
+    return {claim: ordering_verdict(*votes(found, claim, census=False)) for claim in CLAIMS}
 
 
 def claims_table(panels: list[Panel]) -> tuple[str, str]:
     """Return the table of claims, and that of the comparisons behind it."""
-    claims, details = judged(panels)
-    rows = [list(claim) for claim in claims]
+    found, rows = comparisons(panels), []
+    for claim in CLAIMS:
+        won, undecided, lost = ours = votes(found, claim, census=False)
+        figures = f"ahead in {won}, undecided in {undecided}, behind in {lost} of {won + undecided + lost}"
+        figures += "; one comparison the other way would change this" * is_close(*ours)
+        rows.append([claim, ordering_verdict(*ours), ordering_verdict(*votes(found, claim, census=True)), figures])
     rows[3:3] = _exponent_claims()
     header = ["claim of the paper", "verdict on the paper's data", "with the census", "figures on the paper's data"]
     columns = ["on", "set-up", "the paper's method", "rival", "at", "ratio or difference", "the paper's method is"]
-    return rows_of(header, rows), rows_of(columns, details)
+    return rows_of(header, rows), rows_of(columns, [one.cells() for one in found])

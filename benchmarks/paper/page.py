@@ -10,7 +10,8 @@ import pandas as pd
 import groupdro as gd
 from benchmarks.paper import complexity
 from benchmarks.paper.analysis import FEWEST, Panel, has, panel
-from benchmarks.paper.claims import claims_table, exponent_words, judged
+from benchmarks.paper.before import verdicts_table
+from benchmarks.paper.claims import claims_table, exponent_words
 from benchmarks.paper.contenders import METHODS, STEP, TOL
 from benchmarks.paper.figures import label
 from benchmarks.paper.optimum import reference_gap
@@ -33,10 +34,12 @@ from benchmarks.paper.timings import TIMINGS, n_settings
 from benchmarks.paper.tuning import BETTER, FINALISTS, FINER, UNSTABLE
 from groupdro.solvers import sqp
 
-__all__ = ["PAGE", "TEMPLATE", "judged", "text", "write"]
+__all__ = ["PAGE", "READERS", "TEMPLATE", "for_readers", "stored_panels", "text", "write"]
 
 PAGE = RESULTS.parent / "RESULTS.md"
 TEMPLATE = Path(__file__).with_name("RESULTS.template.md")
+READERS = RESULTS.parents[1] / "docs" / "from_the_paper.md"
+VERDICTS = re.compile(r"(<!-- verdicts.*?-->\n).*?(\n<!-- end of verdicts -->)", re.DOTALL)
 BROO_EPS = 1e-3
 FACTS = {
     "gdro_synthetic": "The paper's synthetic rule with {m} groups, {d} columns and logistic loss. The {n} rows per "
@@ -60,9 +63,20 @@ FACTS = {
 MERO_START = ", and those of MERO at the steps that were found for GDRO"
 
 
+def stored_panels() -> list[Panel]:
+    """Return the set-ups that are stored with our default."""
+    return [own for own in map(panel, filter(has, SETUPS)) if own.default in own.curves]
+
+
+def for_readers() -> str:
+    """Return the page for readers of the paper, with the table of verdicts written anew."""
+    table = verdicts_table(stored_panels())
+    return VERDICTS.sub(lambda marks: marks[1] + "\n" + table + "\n" + marks[2], READERS.read_text())
+
+
 def text() -> str:
     """Return the page."""
-    panels = [own for own in map(panel, filter(has, SETUPS)) if own.default in own.curves]
+    panels = stored_panels()
     claims, details = claims_table(panels)
     default, on_train = default_table(panels)
     tests, on_test = default_table(panels, "test")
@@ -160,10 +174,10 @@ def _hessian() -> dict[str, str]:
 
 
 def write() -> None:
-    """Write the page."""
-    page = text()
-    PAGE.write_text(page)
-    print(f"{PAGE.name}: {len(page.splitlines())} lines")
+    """Write the page, and the verdicts on that for readers of the paper."""
+    for path, page in ((PAGE, text()), (READERS, for_readers())):
+        path.write_text(page)
+        print(f"{path.name}: {len(page.splitlines())} lines")
 
 
 def _section(own: Panel) -> str:

@@ -64,7 +64,7 @@ def naive_aleg(groups, radius, draws, etas, alphas, shift=None):
 
 
 def published_step(groups, radius, K):
-    """The largest base step that the theorem allows, 1 / (L_z sqrt(5 K)), with L_z of Lemma 4.1; labels in the rows."""
+    """The largest base step that the theorem allows, 1 / (L_z sqrt(5 K)), with L_z of Lemma 4.3; labels in the rows."""
     G = max(np.linalg.norm(x) for group in groups for x in group)
     L, D, log_m = G**2 / 4, radius / np.sqrt(2), np.log(len(groups))
     L_z = 2 * D * max(np.sqrt(2 * D**2 * L**2 + G**2 * log_m), G * np.sqrt(2 * log_m))
