@@ -42,7 +42,7 @@ FIGURES = {
     ),
     "figure2": (
         ("mero_synthetic", "mero_cifar"),
-        (("ERMEG",), ("TSA",), ("ALEM of the paper",)),
+        (("ERMEG",), ("ERMEG, first-order",), ("TSA",), ("ALEM of the paper",)),
         (("auto, excess risk",), ("ALEM",)),
     ),
 }

@@ -35,16 +35,20 @@ def store() -> None:
             files.extractall(folder, filter="data")
         results = Path(folder) / "benchmarks" / "results"
         panels = [Panel(name, results) for name in SETUPS if has(name, results)]
-    rows = [_row(one, panels) for one in comparisons(panels) if CLAIMS[one.claim][1].before]
+    rows = [{"claim": one.claim, "setup": one.setup, "kind": one.kind, "mine": _key(one.mine), "rival": _key(one.rival),
+             "my_setting": _setting(one.setup, one.mine, panels), "its_setting": _setting(one.setup, one.rival, panels)}
+            for one in comparisons(panels) if CLAIMS[one.claim][1].before]  # fmt: skip
     pd.DataFrame(rows).to_parquet(RESULTS / FILE, compression="zstd", index=False)
     print(f"{FILE}: {len(rows)} comparisons")
 
 
-def _row(one: Comparison, panels: list[Panel]) -> dict[str, str]:
-    """Return a comparison with the settings of both sides."""
-    own = next(own for own in panels if own.setup == one.setup)
-    return {"claim": one.claim, "setup": one.setup, "mine": label(one.mine), "rival": label(one.rival),
-            "kind": one.kind, "settings": f"{own.setting(one.mine)} | {own.setting(one.rival)}"}  # fmt: skip
+def _key(curve: tuple[str, str]) -> str:
+    """Return a method and its output as one text."""
+    return " | ".join(curve)
+
+
+def _setting(setup: str, curve: tuple[str, str], panels: list[Panel]) -> str:
+    return next(own.setting(curve) for own in panels if own.setup == setup)
 
 
 def verdicts_table(panels: list[Panel]) -> str:
@@ -70,19 +74,17 @@ def verdicts_table(panels: list[Panel]) -> str:
 
 def _changes(old: list, now: list[Comparison], panels: list[Panel]) -> list[str]:
     """Return which comparisons on the paper's data came out otherwise, and whether the settings are others."""
-    before = {(row.setup, row.mine, row.rival): row for row in old}
-    found = []
+    before, found = {(row.setup, row.mine, row.rival): row for row in old}, []
     for one in now:
+        known = before.get((one.setup, _key(one.mine), _key(one.rival)))
+        where = f"{SETUPS[one.setup].title}, {label(one.mine)} and {label(one.rival)}"
         if not SETUPS[one.setup].of_the_paper:
             continue
-        mine = _row(one, panels)
-        known = before.get((mine["setup"], mine["mine"], mine["rival"]))
-        where = f"{SETUPS[one.setup].title}, {mine['mine']} and {mine['rival']}"
         if known is None:
             found.append(f"{where}: new, {one.kind}")
         elif known.kind != one.kind:
-            names = [name for name, a, b in zip((mine["mine"], mine["rival"]), known.settings.split(" | "),
-                                                mine["settings"].split(" | "), strict=True) if a != b]  # fmt: skip
-            why = f"new settings of {' and '.join(names)}" if names else "run again at the same settings"
+            settings = ((one.mine, known.my_setting), (one.rival, known.its_setting))
+            others = [label(curve) for curve, setting in settings if _setting(one.setup, curve, panels) != setting]
+            why = f"new settings of {' and '.join(others)}" if others else "run again at the same settings"
             found.append(f"{where}: {known.kind} before, {one.kind} now, by {why}")
     return found

@@ -33,6 +33,7 @@ MOST_CURVES = 7
 LOOKS = {
     ("auto", "best"): ("#000000", "o", "-"),
     ("auto, excess risk", "best"): ("#000000", "o", "-"),
+    ("group SQP", "best"): ("#000000", "d", (0, (3, 1))),
     ("ALEG", "best"): ("#D55E00", "s", "-"),
     ("ALEM", "best"): ("#D55E00", "s", "-"),
     ("ALEG of the paper", "average"): ("#0072B2", "v", (0, (4, 1.5))),
@@ -46,6 +47,8 @@ LOOKS = {
     ("TSA", "last"): ("#8C8C8C", "X", (0, (2.5, 1))),
     ("ERMEG", "average"): ("#009E73", "D", (0, (4, 1, 1, 1))),
     ("ERMEG", "best"): ("#009E73", "D", (0, (4, 1, 1, 1))),
+    ("ERMEG, first-order", "average"): ("#CC79A7", "P", (0, (6, 1, 1, 1, 1, 1))),
+    ("ERMEG, first-order", "best"): ("#CC79A7", "P", (0, (6, 1, 1, 1, 1, 1))),
     ("AL-SVRE, KL", "snapshot"): ("#CC79A7", "P", (0, (6, 1, 1, 1, 1, 1))),
     ("AL-SVRE, Euclidean", "snapshot"): ("#CC79A7", "P", (0, (6, 1, 1, 1, 1, 1))),
     ("Sagawa", "average"): ("#56B4E9", "h", (0, (1, 2))),
@@ -53,7 +56,7 @@ LOOKS = {
     ("smoothed L-BFGS", "best"): ("#E69F00", "*", (0, (8, 2))),
 }
 LABELS = {"auto, excess risk": "auto", "ALEG of the paper": "paper's ALEG", "ALEM of the paper": "paper's ALEM",
-          "ALEG of the paper, alterable": "paper's ALEG, alterable"}  # fmt: skip
+          "ALEG of the paper, alterable": "paper's ALEG, alterable", "ERMEG": "ERMEG, our oracle"}  # fmt: skip
 
 
 def label(curve: tuple[str, str]) -> str:
@@ -69,11 +72,13 @@ def shown_curves(own: Panel) -> list[tuple[str, str]]:
     """Return at most seven curves, among them our default and the rival that is best at the whole budget.
 
     Of outputs or forms that share a look, it is the one that most seeds have, or the best. Others fill the remaining
-    places in the order of `LOOKS`.
+    places in the order of `LOOKS`. A method that is our default under another name here is left out.
     """
     rank = {}
     for curve in own.curves.keys() & LOOKS.keys():
         values = list(own.at(curve, BUDGET, "above").values())
+        if curve != own.default and values == list(own.at(own.default, BUDGET, "above").values()):
+            continue
         rank[curve] = len(values) < len(own.curves[curve]), float(np.exp(np.mean(np.log(values or [np.inf]))))
     by_look: dict[tuple, tuple[str, str]] = {}
     for curve in sorted(rank, key=lambda c: (*rank[c], c)):
