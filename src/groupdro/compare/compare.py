@@ -92,8 +92,8 @@ def compare(
         of the training rows do not apply here. By default one fold of the training data is held out, stratified by
         group and class, except for rows whose class the training part would lack.
     loss : str or callable
-        Loss behind all risks, as in `group_report`. The default is that of the estimator. Classifiers of other kinds can
-        be compared by default only if it is the logistic loss.
+        Loss behind all risks, as in `group_report`. The default is that of the estimator. Classifiers of other kinds
+        can be compared by default only if it is the logistic loss.
     cv : int or None
         Number of folds for choosing the robustness; None leaves that model out.
     n_splits : int

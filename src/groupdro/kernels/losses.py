@@ -17,6 +17,7 @@ __all__ = [
     "N_LOSSES",
     "POISSON",
     "QUANTILE",
+    "ROUNDING",
     "SQUARED",
     "SQUARED_HINGE",
     "TWEEDIE",
@@ -38,7 +39,7 @@ QUANTILE = 7
 N_LOSSES = 8
 
 # Rounding may put averages of duals outside the conjugate's domain.
-_ROUNDING = 1e-15
+ROUNDING = 1e-15
 _ROOT_STEPS = 100
 _INSIDE = 1.0 - 4e-16
 
@@ -231,14 +232,14 @@ def _conjugate_of_means(code, parameter, a, y):
     """Return the conjugate of such a loss."""
     if code == POISSON:
         mean = a + y
-        if mean < -_ROUNDING * y:
+        if mean < -ROUNDING * y:
             return math.inf
         if y == 0.0:
             return mean * math.log(mean) - mean if mean > 0.0 else 0.0
         return a * (math.log(y) - 1.0) + (mean * math.log1p(a / y) if mean > 0.0 else 0.0)
     if code == GAMMA:
         ratio = 1.0 - a
-        if ratio < -_ROUNDING:
+        if ratio < -ROUNDING:
             return math.inf
         return a * (math.log(y) + 1.0) + (ratio * math.log(ratio) if ratio > 0.0 else 0.0)
     if code == TWEEDIE:
@@ -247,7 +248,7 @@ def _conjugate_of_means(code, parameter, a, y):
         u = _tweedie_output(parameter[0], a, y)
         return a * u - _value_of_means(code, parameter, u, y)
     level, width = parameter
-    if a < -level - _ROUNDING or a > 1.0 - level + _ROUNDING:
+    if a < -level - ROUNDING or a > 1.0 - level + ROUNDING:
         return math.inf
     return a * y - (width * _barrier(level, a) if width > 0.0 else 0.0)
 
@@ -259,7 +260,7 @@ def conjugate(code, parameter, a, y):
         return _conjugate_of_means(code, parameter, a, y)
     if code == LOGISTIC:
         p = -a * y
-        if p < -_ROUNDING or p > 1.0 + _ROUNDING:
+        if p < -ROUNDING or p > 1.0 + ROUNDING:
             return math.inf
         # x log x tends to 0 at 0, where the logarithm alone is infinite.
         low = p * math.log(p) if p > 0.0 else 0.0
@@ -268,11 +269,11 @@ def conjugate(code, parameter, a, y):
     if code == SQUARED:
         return 0.5 * a * a + a * y
     if code == HUBER:
-        if abs(a) > parameter[0] * (1.0 + _ROUNDING):
+        if abs(a) > parameter[0] * (1.0 + ROUNDING):
             return math.inf
         return 0.5 * a * a + a * y
     p = -a * y
-    if p < -_ROUNDING:
+    if p < -ROUNDING:
         return math.inf
     return 0.5 * p * p - p
 

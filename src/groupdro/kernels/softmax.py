@@ -1,12 +1,73 @@
-"""The multi-class logistic loss for rows whose outputs were computed in parts, in one loop over the rows."""
+"""The multi-class logistic loss of rows, in one loop over the rows."""
 
 import math
 
 import numpy as np
 
-from groupdro.kernels.compile import compiled_fast
+from groupdro.kernels.compile import compiled, compiled_fast
 
-__all__ = ["add_up", "softmax_rows", "softmax_values"]
+__all__ = [
+    "add_up",
+    "losses_and_probabilities",
+    "softmax_curvature",
+    "softmax_loss",
+    "softmax_losses_and_slopes",
+    "softmax_rows",
+    "softmax_values",
+]
+
+
+@compiled
+def _loss_and_probabilities(u, label, p):
+    """Set p to the probabilities of the outputs u, and return the loss."""
+    largest = u[0]
+    for c in range(1, u.size):
+        largest = max(largest, u[c])
+    total = 0.0
+    for c in range(u.size):
+        p[c] = math.exp(u[c] - largest)  # at most 1: no overflow
+        total += p[c]
+    for c in range(u.size):
+        p[c] /= total
+    return math.log(total) - (u[label] - largest)
+
+
+@compiled
+def softmax_loss(u, label, slopes):
+    """Set slopes to p - e_label and return the loss of the outputs u."""
+    loss = _loss_and_probabilities(u, label, slopes)
+    others = 0.0
+    for c in range(u.size):
+        if c != label:
+            others += slopes[c]
+    slopes[label] = -others  # stays accurate when p rounds to 1
+    return loss
+
+
+@compiled
+def softmax_losses_and_slopes(u, y, losses, slopes):
+    """Set the loss and the slopes of each row of outputs."""
+    for k in range(y.size):
+        losses[k] = softmax_loss(u[k], y[k], slopes[k])
+
+
+@compiled
+def losses_and_probabilities(u, y, losses, p):
+    """Set the loss and the probabilities of each row of outputs."""
+    for k in range(y.size):
+        losses[k] = _loss_and_probabilities(u[k], y[k], p[k])
+
+
+@compiled
+def softmax_curvature(p, along, out):
+    """Set out to the product of diag(p) - p p' with along, for each row."""
+    n_outputs = p.shape[1]
+    for k in range(p.shape[0]):
+        mean = 0.0
+        for c in range(n_outputs):
+            mean += p[k, c] * along[k, c]
+        for c in range(n_outputs):
+            out[k, c] = p[k, c] * (along[k, c] - mean)
 
 
 @compiled_fast

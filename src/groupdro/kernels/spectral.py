@@ -4,13 +4,12 @@ Points are kept as differences from a snapshot, so that rounding is small relati
 are in float64.
 """
 
-import math
-
 import numpy as np
 
-from groupdro.kernels.compile import compiled, compiled_fast
+from groupdro.kernels.compile import compiled_fast
+from groupdro.kernels.softmax import softmax_loss
 
-__all__ = ["aim", "land", "softmax_difference", "softmax_loss"]
+__all__ = ["aim", "land", "softmax_difference"]
 
 
 @compiled_fast
@@ -47,24 +46,6 @@ def land(snapshot, aimed, along, growth, out, total):
     for j in range(out.size):
         square += np.float64(out[j]) * np.float64(out[j])
     return square
-
-
-@compiled
-def softmax_loss(u, label, slopes):
-    """Set slopes to p - e_label and return the loss of the outputs u."""
-    largest = u[0]
-    for c in range(1, u.size):
-        largest = max(largest, u[c])
-    total, others = 0.0, 0.0
-    for c in range(u.size):
-        slopes[c] = math.exp(u[c] - largest)
-        total += slopes[c]
-    for c in range(u.size):
-        slopes[c] /= total
-        if c != label:
-            others += slopes[c]
-    slopes[label] = -others  # stays accurate when p rounds to 1
-    return math.log(total) - (u[label] - largest)
 
 
 @compiled_fast

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from groupdro.kernels import softmax as kernels
 from groupdro.problem.losses import Loss, Product, Total, alone
 from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Array, Floats, Indices
@@ -48,30 +49,30 @@ class Softmax(Loss):
 
     def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
         """Return the loss and p - e_y."""
-        probability, losses = self._probabilities(u, y)
-        # p_y - 1 is minus the sum of the others, which stays accurate when p_y rounds to 1.
-        own = np.arange(len(y)), y
-        probability[own] = 0.0
-        probability[own] = -probability.sum(axis=1)
-        return losses, probability
+        losses, slopes = np.empty(len(y)), np.empty(u.shape)
+        kernels.softmax_losses_and_slopes(u, y, losses, slopes)
+        return losses, slopes
 
     def value(self, u: Floats, y: Array) -> Floats:
         """Return the loss."""
-        return self._probabilities(u, y)[1]
+        return self._losses_and_probabilities(u, y)[0]
 
     def curvature_product(self, u: Floats, y: Array) -> Product:
         """Return the product with diag(p) - p p'."""
-        p = self._probabilities(u, y)[0]
-        return lambda along: p * (along - (p * along).sum(axis=1, keepdims=True))
+        p = self._losses_and_probabilities(u, y)[1]
+
+        def times(along: Floats) -> Floats:
+            out = np.empty_like(p)
+            kernels.softmax_curvature(p, along, out)
+            return out
+
+        return times
 
     @staticmethod
-    def _probabilities(u: Floats, y: Array) -> tuple[Floats, Floats]:
-        shifted = u - u.max(axis=1, keepdims=True)  # the largest exponent is 0: no overflow
-        own = shifted[np.arange(len(y)), y]
-        np.exp(shifted, out=shifted)
-        total = shifted.sum(axis=1)
-        shifted /= total[:, None]
-        return shifted, np.log(total) - own
+    def _losses_and_probabilities(u: Floats, y: Array) -> tuple[Floats, Floats]:
+        losses, p = np.empty(len(y)), np.empty(u.shape)
+        kernels.losses_and_probabilities(u, y, losses, p)
+        return losses, p
 
     def conjugate(self, duals: Floats, y: Array) -> Floats:
         """Return the negative entropy of p = duals + e_y, which must be a distribution up to rounding."""
