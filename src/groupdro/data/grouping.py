@@ -120,7 +120,7 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
     if groups is None:
         return Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
     if isinstance(groups, Grouping):
-        _check_length(len(np.unique(groups.members)), n_rows)
+        _check_length(len(np.unique(groups.members) if groups.overlapping else groups.members), n_rows)
         return groups
     if isinstance(groups, GroupRules):
         raise TypeError("groups must be the groups of these rows: pass groups.partition(columns).")
@@ -308,7 +308,7 @@ def _read_objects(values: list[Any]) -> tuple[Indices, list[Any]]:
         raise ValueError(f"groups has labels that cannot be compared: {error}.") from None
     # Only a missing value differs from itself; `is True` also handles the three-valued pandas NA.
     absent = [value is None or ((value == value) is not True and not _truth(value == value)) for value in code_of]
-    codes = np.fromiter((code_of[value] for value in values), np.int64, len(values))
+    codes = np.fromiter(map(code_of.__getitem__, values), np.int64, len(values))
     if any(absent):
         # Every NaN is a separate key, so missing values are found by their codes.
         gone = np.array(absent)[codes]

@@ -224,12 +224,13 @@ class _TwoClassLoss(VanishesAtEqualLabels):
     """A loss of the margin y u with labels -1 and +1."""
 
     def encode(self, y: Array) -> Floats:
-        labels = np.unique(y)
-        if np.isin(labels, (-1, 1)).all():
+        high = y == 1
+        if (high | (y == -1)).all():
             return y.astype(np.float64)
-        if np.isin(labels, (0, 1)).all():
+        if (high | (y == 0)).all():
             return 2.0 * y.astype(np.float64) - 1.0
-        raise ValueError(f"y must be -1 and +1, or 0 and 1, for the {self.name} loss; got {labels[:5].tolist()}.")
+        labels = np.unique(y)[:5].tolist()
+        raise ValueError(f"y must be -1 and +1, or 0 and 1, for the {self.name} loss; got {labels}.")
 
 
 class Logistic(_TwoClassLoss):
