@@ -106,13 +106,9 @@ def _first_order_ermeg(
     return Ermeg(multiplier, oracle=AlegOfOneGroup(first), oracle_tol=1e-2 * length, first_epochs=epochs)
 
 
-def _tsa(form: Any) -> Callable[..., gd.solvers.Solver]:
-    def make(problem: gd.Problem, multiplier: float, first: float, passes: float, balance: float) -> gd.solvers.Solver:
-        del problem
-        return Tsa(multiplier, stage_one_multiplier=multiplier * first, stage_one_passes=10.0 * passes, form=form,
-                   balance=balance)  # fmt: skip
-
-    return make
+def _tsa(problem: gd.Problem, multiplier: float, first: float, passes: float, balance: float) -> gd.solvers.Solver:
+    del problem
+    return Tsa(multiplier, stage_one_multiplier=multiplier * first, stage_one_passes=10.0 * passes, balance=balance)
 
 
 _ALL = ("multiplier", "length", "balance")
@@ -136,7 +132,7 @@ METHODS: dict[str, Method] = {
     "auto, excess risk": Method("mero", lambda _: gd.solvers.ALEM()),
     "ALEM": Method("mero", lambda _: gd.solvers.ALEM(stage_two=gd.solvers.ALEG())),
     "ALEM of the paper": Method("mero", _alem, _MERO, (6, 0, 0, 0, 0), ("average", "snapshot")),
-    "TSA": Method("mero", _tsa("two-stage"), ("multiplier", "first", "passes", "balance"), (3, 0, 0, 0),
+    "TSA": Method("mero", _tsa, ("multiplier", "first", "passes", "balance"), (3, 0, 0, 0),
                   ("average", "last")),
     "ERMEG": Method("mero", lambda _, multiplier, length: Ermeg(multiplier, oracle_tol=1e-2 * length),
                     ("multiplier", "length"), (0, 0), ("average", "best"), random=False),

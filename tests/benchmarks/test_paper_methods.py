@@ -54,7 +54,6 @@ RISK = {
 }
 REGRET = {
     "tsa": lambda: TSA(3.0),
-    "tsa-crn": lambda: TSA(3.0, form="common-random-numbers"),
     "ermeg": lambda: ERMEG(),
 }
 
@@ -96,7 +95,7 @@ def check_the_regret(solver, loss, domain):
         ("al-svre", "logistic", "both"),
         ("al-svre-kl", "squared_hinge", "penalty"),
         ("tsa", "logistic", "ball"),
-        ("tsa-crn", "squared", "penalty"),
+        ("tsa", "squared", "penalty"),
         ("ermeg", "softmax", "both"),
     ],
 )
@@ -297,19 +296,6 @@ def test_the_constants_are_those_of_the_formulas():
     assert euclidean_constant(problem, R) == pytest.approx(expected)
 
 
-@pytest.mark.long
-def test_with_a_horizon_smd_keeps_its_step_and_its_guarantee():
-    problem = make_problem()
-    optimum = worst_value(problem).value
-    M = descent_constant(problem, problem.geometry())
-    T = 2000
-    gaps = [
-        gd.solve(problem, SMD(horizon=T), tol=0.0, max_passes=T * 3 / 60, seed=seed).upper_bound - optimum
-        for seed in range(5)
-    ]
-    assert 0 <= np.mean(gaps) <= 2 * M * np.sqrt(5 / T)
-
-
 def test_reconstructed_methods_say_so():
     assert "reconstructed" in TSA().describe(None, 1e-4)
     assert "reconstructed" in ALSVRE().describe(None, 1e-4)
@@ -324,7 +310,7 @@ def test_a_multiplier_must_be_positive(make, bad):
 
 
 def test_unknown_forms_are_refused_by_name():
-    for make, name in ((MPVR, "sampling"), (ALSVRE, "geometry"), (TSA, "form")):
+    for make, name in ((MPVR, "sampling"), (ALSVRE, "geometry")):
         with pytest.raises(ValueError, match=name):
             make(**{name: "other"})
 
@@ -338,7 +324,7 @@ def test_a_free_intercept_is_refused(solver):
 
 
 @pytest.mark.parametrize("n_groups", [1, 5])
-@pytest.mark.parametrize("solver", ["smd", "mpvr", "tsa", "tsa-crn"])
+@pytest.mark.parametrize("solver", ["smd", "mpvr", "tsa"])
 def test_a_simplex_of_one_model_has_one_point(solver, n_groups):
     X, y = np.linspace(-1.0, 1.0, 15)[:, None], np.linspace(2.0, -1.0, 15) ** 3
     data = gd.GroupedData.from_arrays(X, y, np.arange(15) % n_groups)
@@ -351,11 +337,10 @@ def test_a_simplex_of_one_model_has_one_point(solver, n_groups):
         assert result.upper_bound == pytest.approx(0.0, abs=1e-12)
 
 
-@pytest.mark.parametrize("form", ["two-stage", "common-random-numbers"])
-def test_the_groups_own_models_of_tsa_lie_in_the_simplex(form):
+def test_the_groups_own_models_of_tsa_lie_in_the_simplex():
     problem = make_problem("squared", gd.domains.SimplexDomain())
     minima, accurate = group_minima(problem)
-    result = gd.solve(problem, TSA(3.0, form=form), tol=1e-3, max_passes=100)
+    result = gd.solve(problem, TSA(3.0), tol=1e-3, max_passes=100)
     assert accurate
     assert (result.group_minima.lower <= minima + 1e-7).all()
     assert (result.group_minima.upper >= minima - 1e-7).all()

@@ -4,7 +4,7 @@ The constants are derived here, see `descent_constant`. The method has no varian
 costs one row per group and the error decreases like one over the square root of the number of steps.
 """
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from groupdro.oracle import Oracle
 from groupdro.problem import Problem
 from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
-from groupdro.utils.arguments import check_whole
 from groupdro.utils.types import Floats
 
 __all__ = ["SMD", "SmdState", "descent_constant"]
@@ -51,27 +50,20 @@ class SMD(Solver):
     """Stochastic mirror descent with one sample of every group per step.
 
     A base step gamma means step sizes of 2 D^2 gamma for w and 2 ln(m) gamma for the logits. It decreases as multiplier
-    / (M sqrt t). With a horizon of T steps it is the constant 2 multiplier / (M sqrt(5 T)), for which the expected gap
-    of the average is at most 2 M sqrt(5 / T). An epoch draws about as many rows as there are.
+    / (M sqrt t). An epoch draws about as many rows as there are.
 
     Parameters
     ----------
     multiplier : float
         Factor of the base step size, the parameter to tune; 1 is the theoretical value.
-    horizon : int, optional
-        Number of steps of the whole run, if known in advance.
     """
 
     name = "smd"
 
     multiplier: float = 1.0
-    _: KW_ONLY
-    horizon: int | None = None
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
-        if self.horizon is not None:
-            check_whole(self.horizon, "horizon", least=1)
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
@@ -101,8 +93,6 @@ class SMD(Solver):
 
     def base_step(self, state: SmdState) -> float:
         """Return gamma of the next step."""
-        if self.horizon is not None:
-            return 2.0 * self.multiplier / (state.constant * np.sqrt(5.0 * self.horizon))
         return self.multiplier / (state.constant * np.sqrt(state.steps + 1.0))
 
     def epoch(self, oracle: Oracle, state: SmdState) -> None:
@@ -115,7 +105,8 @@ class SMD(Solver):
         """Move both players along the gradients estimated from one row per group."""
         gamma, geometry, weighting = self.base_step(state), state.geometry, oracle.problem.weight_geometry()
         w, q = geometry.point(state.w), weighting.point(state.logits)
-        values, gradient = self.sampled_values(oracle, rng, w, q)
+        risks, gradient = oracle.sampled(Draw.one_per_group(oracle.problem.data, rng), w, q)
+        values = oracle.problem.group_values(risks)
         # The output averages the points at which the gradients were taken.
         state.w_total += gamma * w
         state.q_total += gamma * q
@@ -123,11 +114,6 @@ class SMD(Solver):
         state.w = geometry.step(state.w, 2.0 * geometry.squared_diameter * gamma, gradient)
         state.logits = weighting.step(state.logits, 2.0 * weighting.squared_diameter * gamma, -values)
         state.steps += 1
-
-    def sampled_values(self, oracle: Oracle, rng: np.random.Generator, w: Floats, q: Floats) -> tuple[Floats, Floats]:
-        """Return unbiased group values and gradient from one row per group."""
-        risks, gradient = oracle.sampled(Draw.one_per_group(oracle.problem.data, rng), w, q)
-        return oracle.problem.group_values(risks), gradient
 
     def point(self, state: SmdState) -> tuple[Floats, Floats] | None:
         """Return the step-weighted average, to which the theory applies."""

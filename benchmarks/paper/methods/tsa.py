@@ -7,7 +7,6 @@ risks over the values found.
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from groupdro.oracle import Oracle
 from groupdro.problem import GroupMinima, Problem
 from groupdro.run.solver import Requirement, Solver
 from groupdro.run.stages import Budget, Preparation, Prepared
-from groupdro.utils.arguments import check_choice, check_number
+from groupdro.utils.arguments import check_number
 from groupdro.utils.types import Floats
 
 __all__ = ["TSA", "GroupModels"]
@@ -61,7 +60,7 @@ class GroupModels(Preparation):
             models = _points(geometry, mirrored)
             total += share * models  # not times the step, which is zero on a domain of one point
             weight += share
-            gradients = own_losses(oracle, Draw.one_per_group(problem.data, rng), models)[1]
+            gradients = own_gradients(oracle, Draw.one_per_group(problem.data, rng), models)
             mirrored = _steps(geometry, mirrored, step, gradients)
         return total / weight
 
@@ -83,20 +82,17 @@ def _steps(geometry: Geometry, centres: Floats, step: float, gradients: Floats) 
     return np.asarray(moved * shrink.reshape((-1,) + (1,) * (moved.ndim - 1)))
 
 
-def own_losses(oracle: Oracle, draw: Draw, models: Floats, *, read: bool = True) -> tuple[Floats, Floats]:
-    """Return the loss and gradient of one member of each group under the group's own model.
-
-    With ``read=False``, the rows were read just before and are not counted as read again.
-    """
+def own_gradients(oracle: Oracle, draw: Draw, models: Floats) -> Floats:
+    """Return the gradient at one member of each group under the group's own model."""
     problem, n = oracle.problem, len(draw.members)
-    oracle.counters.add_counts(np.array([n, n, n if read else 0], dtype=np.float64))
+    oracle.counters.add_counts(np.full(3, float(n)))
     rows = problem.data.rows_of(draw.members)
     X = problem.data.rows.take(rows).dense().astype(np.float64, copy=False)
     outputs = np.ascontiguousarray(np.einsum("md,md...->m...", X, models))
     if problem.data.row_offsets.size:
         outputs += problem.data.row_offsets[rows]
-    losses, slopes = problem.loss.value_and_slope(outputs, problem.data.y[rows])
-    return losses, np.asarray(np.einsum("md,m...->md...", X, slopes))
+    slopes = problem.loss.value_and_slope(outputs, problem.data.y[rows])[1]
+    return np.asarray(np.einsum("md,m...->md...", X, slopes))
 
 
 @dataclass(frozen=True)
@@ -117,9 +113,6 @@ class TSA(SMD):
         The factor for stage one; by default the same.
     stage_one_passes : float
         Passes over the data in stage one.
-    form : {"two-stage", "common-random-numbers"}
-        What stage two subtracts from a drawn row's loss: the group's measured risk, or the loss of the same row under
-        the group's own model, which has the same mean and less variance.
     """
 
     name = "tsa"
@@ -128,11 +121,9 @@ class TSA(SMD):
     _: KW_ONLY
     stage_one_multiplier: float | None = None
     stage_one_passes: float = 10.0
-    form: Literal["two-stage", "common-random-numbers"] = "two-stage"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self.form, "form", ("two-stage", "common-random-numbers"))
         check_number(self.stage_one_passes, "stage_one_passes", positive=True)
         if self.stage_one_multiplier is not None:
             check_number(self.stage_one_multiplier, "stage_one_multiplier", positive=True)
@@ -148,22 +139,7 @@ class TSA(SMD):
         multiplier = self.multiplier if self.stage_one_multiplier is None else self.stage_one_multiplier
         return (GroupModels(multiplier, self.stage_one_passes), self)
 
-    def sampled_values(self, oracle: Oracle, rng: np.random.Generator, w: Floats, q: Floats) -> tuple[Floats, Floats]:
-        """Return unbiased excess risks and gradient from one row per group."""
-        problem = oracle.problem
-        draw = Draw.one_per_group(problem.data, rng)
-        risks, gradient = oracle.sampled(draw, w, q)
-        if self.form == "two-stage":
-            return problem.group_values(risks), gradient
-        minima = problem.group_minima
-        assert minima is not None  # its own first stage found them, with their models
-        assert minima.models is not None
-        own = own_losses(oracle, draw, minima.models, read=False)[0]
-        # A group's minimum includes the penalty at its own model.
-        penalties = np.array([problem.domain.penalty_at(problem.coef(model)) for model in minima.models])
-        return risks - own - penalties + problem.offsets, gradient
-
     def describe(self, problem: Problem, tol: float) -> str:
-        """Describe which variant runs, and that it is reconstructed."""
+        """Say that it is reconstructed."""
         del problem, tol
-        return f"tsa ({self.form}; reconstructed)"
+        return "tsa (reconstructed)"
