@@ -56,9 +56,11 @@ def verdicts_table(panels: list[Panel]) -> str:
     known = pd.read_parquet(RESULTS / FILE)
     now, rows = comparisons(panels), []
     for claim, (_, ordering) in CLAIMS.items():
-        verdict = ordering_verdict(*votes(now, claim, census=False))
+        ahead, undecided, behind = counts = votes(now, claim, census=False)
+        verdict = ordering_verdict(*counts)
         if not ordering.before:
-            rows.append([claim, "left out", "", verdict, "judged for the first time"])
+            how = f"judged for the first time: ahead in {ahead}, undecided in {undecided}, behind in {behind}"
+            rows.append([claim, "left out", "", verdict, how if any(counts) else "no runs that could be compared"])
             continue
         old = [row for row in known.itertuples() if row.claim == claim]
         with_census, without = (ordering_verdict(*(sum(row.kind == kind for row in old
