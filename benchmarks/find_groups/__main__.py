@@ -6,9 +6,9 @@ COMMANDS = {
     "nulls": (chance.nulls, 2_000),
     "planted": (chance.find_planted, 100),
     "coverage": (chance.coverage, 40),
-    "rivals": (rivals.rivals, 5),
+    "rivals": (rivals.rivals, 40),
     "problems": (real.problems, 1),
-    "shortcuts": (real.shortcuts, 1),
+    "shortcuts": (real.shortcuts, 5),
     "speed": (speed.speed, 1_000_000),
 }
 

@@ -1,7 +1,10 @@
+import re
+
 import numpy as np
 import pytest
 from benchmarks.find_groups import chance, real, rivals, simulated
 from benchmarks.held_out.problems import Table
+from scipy.stats import ttest_rel
 
 from tests.benchmarks.test_held_out import made_up
 
@@ -55,14 +58,26 @@ def test_a_planted_shortcut_is_found_and_repaired():
     inside = table.groups == "b"
     right = np.random.default_rng(0).random(8000) < 0.95
     shortcut = np.where(right ^ inside, table.y, 1 - table.y)
-    name, _, n_found, best, recommended, gain, *_ = real._repaired(
-        "made up", table, 0, shortcut=shortcut, inside=inside
-    )
-    assert name == "made up, planted"
-    assert n_found >= 1
-    assert float(best) > 0.7
-    assert recommended != "ERM"
-    assert gain.startswith("+")
+    repair = real.repaired(table, 0, shortcut=shortcut)
+    assert inside[repair.members[0]].all()
+    assert repair.recommended != "ERM"
+    n_found, best, share, _, there, *_ = real.planted_cells(repair, inside)
+    assert n_found == len(repair.members)
+    assert 0.3 < float(best) <= 1.0
+    assert share == "100%"
+    assert there.startswith("-")
+    before, after = repair.losses[inside[repair.test]].mean(axis=0)
+    assert after < 0.8 * before
+
+
+def test_changes_have_the_interval_of_paired_differences():
+    losses = np.random.default_rng(0).exponential(size=(400, 2))
+    found = real.change(losses)
+    mean, low, high = map(float, re.findall(r"[-+]?[0-9.]+", found))
+    half = ttest_rel(losses[:, 1], losses[:, 0]).confidence_interval()
+    assert (low, high) == pytest.approx((half.low, half.high), abs=2e-3)
+    assert mean == pytest.approx((low + high) / 2, abs=1e-3)
+    assert [real.significant(text) for text in (found, "-1 (-2 to -0.1)", "+1 (+0.1 to +2)")] == [0, -1, 1]
 
 
 def test_the_worst_leaf_of_a_tree_is_one_of_its_groups():

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from groupdro.data.given import GivenRows, read_clusters, read_given, read_weigh
 from groupdro.discovery.bounds import Group, Judged, effective_size, judge
 from groupdro.discovery.conditions import Columns, EncodedColumns, Rule, encode
 from groupdro.discovery.found import FoundGroups, note_on
-from groupdro.discovery.search import Searched, search
+from groupdro.discovery.search import Candidate, search, unexplained_by
 from groupdro.evaluation.folds import keep_classes
 from groupdro.evaluation.headroom import headroom
 from groupdro.evaluation.metrics import METRICS, Metric, Outputs, read_metrics
@@ -141,12 +141,13 @@ def find_groups(
     The search keeps the 20 best conjunctions of each length, by the studentised difference of the mean loss inside and
     outside. Losses other than zero-one are clipped at their 99% quantile for it. Numbers are compared with up to 63
     quantiles. Each of the 200 most frequent categories is a condition of its own, and so is a missing value. A group
-    has at most half of the rows. Of groups that overlap by more than half, the best one is kept, and none that is worse
-    only because of the rows that it shares with better ones. What the search half shows is optimistic and never
-    reported.
+    has at most half of the rows. After the first group, each further one is searched for in the losses that the groups
+    before it do not explain: those minus their mean over the rows that are in the same groups. Two groups overlap by at
+    most half. What the search half shows is optimistic and never reported.
 
     The lower bounds use the bootstrap of the largest studentised deviation: rows of the other half, or clusters of
-    them, are resampled with Poisson weights, and each resample is studentised by its own standard error.
+    them, are resampled with Poisson weights, and each resample is studentised by its own standard error. A group that
+    was found after others must pass a second test of the same kind: it must be worse than those others explain.
     """
     check_number(level, "level", positive=True)
     if level >= 1:
@@ -182,25 +183,28 @@ def find_groups(
     _say(verbose, f"{len(encoded.conditions)} conditions on {len(described.names)} columns")
     options: dict[str, Any] = {"least": least, "depth": max_conditions, "n_groups": n_groups}
     found = [_search(encoded, searched, each, weights, clusters, **options) for each in quantities]
-    _say(verbose, f"{sum(len(each.candidates) for each in found)} candidates in {len(searched)} rows")
-    candidates = [(each, one) for each, those in zip(quantities, found, strict=True) for one in those.candidates]
+    _say(verbose, f"{sum(map(len, found))} candidates in {len(searched)} rows")
+    candidates = [(each, one) for each, those in zip(quantities, found, strict=True) for one in those]
     groups = [
         Group(each.losses[judging], each.counted[judging], encoded.holds(one.rule, judging)) for each, one in candidates
     ]
     judged_by = None if clusters is None else np.unique(clusters[judging], return_inverse=True)[1].ravel()
     own_weights = None if weights is None else weights[judging]
-    judged = judge(groups, judged_by, own_weights, least=least, level=level, n_bootstrap=n_bootstrap, seed=draw_seed)
+    how: dict[str, Any] = {"least": least, "level": level, "n_bootstrap": n_bootstrap, "seed": draw_seed}
+    judged = judge(groups, judged_by, own_weights, **how)
+    reported = [int(k) for k in np.argsort(-judged.low, kind="stable") if judged.low[k] > 0]
+    # A group inside or around one found before it must also be worse than that one explains.
+    before = {k: [groups[j].inside for j in range(k) if candidates[j][0] is candidates[k][0]] for k in reported}
+    later = [k for k in reported if before[k]]
+    rests = judge([_unexplained(groups[k], before[k], own_weights) for k in later], judged_by, own_weights, **how)
+    shadows = {k for k, low in zip(later, rests.low, strict=True) if not low > 0}
     rows = []
-    for k in np.argsort(-judged.low, kind="stable"):
-        if not judged.low[k] > 0:
-            break
+    for k in reported:
+        if k in shadows:
+            continue
         quantity, one = candidates[k]
         rule = Rule(tuple(encoded.conditions[c] for c in one.rule))
-        row = {
-            "group": str(rule),
-            "metric": quantity.name,
-            **_figures(judged, groups[k], int(k), quantity, own_weights),
-        }
+        row = {"group": str(rule), "metric": quantity.name, **_figures(judged, groups[k], k, quantity, own_weights)}
         if linear is not None and linear is not False:
             row["headroom"] = _headroom(model, given, rule.holds(described), linear)
         rows.append((rule, {**row, "note": note_on(row.get("headroom", np.nan))}))
@@ -238,6 +242,12 @@ def _figures(judged: Judged, group: Group, k: int, quantity: _Quantity, weights:
         "difference": float(judged.inside[k] - judged.outside[k]),
         "at_least": float(judged.low[k]),
     }
+
+
+def _unexplained(group: Group, before: list[Mask], weights: Floats | None) -> Group:
+    """Return a group with what is left of the losses if each row's mean in some other groups is subtracted."""
+    mass = group.counted.astype(np.float64) if weights is None else group.counted * weights
+    return replace(group, losses=unexplained_by(before, group.losses, mass))
 
 
 def _refuse(**given: Any) -> None:
@@ -330,16 +340,16 @@ def _search(
     weights: Floats | None,
     clusters: Indices | None,
     **options: Any,
-) -> Searched:
+) -> list[Candidate]:
     counted = rows[quantity.counted[rows]]
     if not len(encoded.conditions) or len(counted) < 2 * options["least"]:
-        return Searched([], 0.0)
+        return []
     return search(encoded, counted, quantity.losses, weights, clusters, **options)
 
 
 def _detectable(
     quantity: _Quantity,
-    found: Searched,
+    found: list[Candidate],
     critical: float,
     rows: Indices,
     clusters: Indices | None,
@@ -356,7 +366,9 @@ def _detectable(
     if n * _EXAMPLE < least:
         return np.nan
     spread = float(np.std(quantity.losses[rows][counted]))
-    return float((max(critical, found.largest_score) + _POWER) * spread / np.sqrt(n * _EXAMPLE * (1.0 - _EXAMPLE)))
+    return float(
+        (max(critical, found[0].score if found else 0.0) + _POWER) * spread / np.sqrt(n * _EXAMPLE * (1.0 - _EXAMPLE))
+    )
 
 
 def _headroom(model: Any, given: GivenRows | None, inside: Mask, linear: Any) -> float:

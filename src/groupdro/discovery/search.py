@@ -10,7 +10,7 @@ from groupdro.kernels.histogram import column_histograms
 from groupdro.utils.threads import map_threads
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
-__all__ = ["Candidate", "Searched", "search"]
+__all__ = ["Candidate", "search", "unexplained_by"]
 
 _WIDTH = 20  # rules that are extended at each depth
 _EXTENSIONS = 60  # best extensions of each rule that are compared with those of the others
@@ -19,7 +19,8 @@ _EXTENSIONS = 60  # best extensions of each rule that are compared with those of
 _GAIN = 1.0
 _RESCORED = 200  # best extensions of a depth whose scores are computed anew where rows form clusters
 _SAME = 0.95  # overlap (intersection over union) from which two rules count as one
-_OWN_SCORE = 2.0  # that a group must have without the rows of better groups, or it is only their shadow
+_OVERLAP = 0.5  # largest overlap of two groups that are returned
+_LEAST_SCORE = 2.0  # of groups after the first: their own, and of what the groups before them do not explain
 # Largest share of the rows in a group. Where more rows are bad than good, the group is not what is special; and bounds
 # are too optimistic if few rows are outside and their losses are skewed to the right, as losses are.
 _MOST_ROWS = 0.5
@@ -36,7 +37,8 @@ class Candidate:
     rule : tuple of int
         Numbers of the conditions.
     score : float
-        Studentised difference of the mean losses inside and outside, on the rows that were searched: optimistic.
+        Studentised difference of the mean losses inside and outside, of what the candidates before it do not explain,
+        on the rows that were searched: optimistic.
     rows : ndarray of int
         Positions of its rows among those that were searched.
     """
@@ -44,22 +46,6 @@ class Candidate:
     rule: tuple[int, ...]
     score: float
     rows: Indices
-
-
-@dataclass(frozen=True, eq=False)
-class Searched:
-    """What a search found.
-
-    Attributes
-    ----------
-    candidates : list of Candidate
-        The best rules, best first.
-    largest_score : float
-        The best score of all.
-    """
-
-    candidates: list[Candidate]
-    largest_score: float
 
 
 def search(
@@ -72,9 +58,12 @@ def search(
     least: float,
     depth: int,
     n_groups: int,
-    overlap: float = 0.5,
-) -> Searched:
+) -> list[Candidate]:
     """Find the rules with the largest studentised difference of the mean loss inside and outside.
+
+    Each rule is searched for in what the ones before it leave unexplained: the losses minus their mean over the rows
+    that are in the same ones of these groups. So a small group of very large losses is found inside or beside a large
+    group of somewhat large ones, and a group that is only larger than a better one is not.
 
     Parameters
     ----------
@@ -92,23 +81,49 @@ def search(
         Largest number of conditions.
     n_groups : int
         Number of rules to return.
-    overlap : float
-        Two rules that are returned have at most this intersection over union.
 
     Returns
     -------
-    Searched
-        The rules.
+    list of Candidate
+        The rules, in the order in which they were found.
     """
-    scorer = _Scorer(
-        encoded,
-        searched,
-        losses[searched],
-        None if weights is None else weights[searched],
-        None if clusters is None else clusters[searched],
-        least,
-    )
-    beam = [Candidate((), 0.0, np.arange(len(searched)))]
+    own = losses[searched]
+    if not ((own == 0) | (own == 1)).all():
+        own = np.minimum(own, np.quantile(own, _CLIPPED))
+    mass = np.ones(len(own)) if weights is None else weights[searched] / weights[searched].mean()
+    units = None if clusters is None else np.unique(clusters[searched], return_inverse=True)[1].ravel()
+    codes = np.ascontiguousarray(encoded.codes[searched])
+    scorer = _Scorer(encoded, codes, own, mass, units, least)
+    pool = _beam_search(scorer, depth)
+    kept = pool[:1]
+    masks = [scorer.mask(one.rows) for one in kept]
+    while pool and len(kept) < n_groups:
+        unexplained = _Scorer(encoded, codes, unexplained_by(masks, own, mass), mass, units, least)
+        explained = np.logical_or.reduce(masks)
+        larger = [replace(one, score=scorer.score_without(one.rows, explained)) for one in pool]
+        new = [one for one in _beam_search(unexplained, depth) if scorer.score(one.rows) > _LEAST_SCORE]
+        best = max(
+            (one for one in (*larger, *new) if all(_overlap(one.rows, mask) <= _OVERLAP for mask in masks)),
+            key=lambda one: one.score,
+            default=pool[0],
+        )
+        if best is pool[0] or best.score <= _LEAST_SCORE:
+            break
+        kept.append(best)
+        masks.append(scorer.mask(best.rows))
+    return kept
+
+
+def unexplained_by(masks: list[Mask], losses: Floats, mass: Floats) -> Floats:
+    """Return losses minus their weighted mean over the rows that are in the same groups."""
+    same = np.unique(np.stack([np.zeros(len(losses), dtype=bool), *masks]), axis=1, return_inverse=True)[1].ravel()
+    means = np.bincount(same, weights=mass * losses) / np.maximum(np.bincount(same, weights=mass), 1e-300)
+    return np.asarray(losses - means[same])
+
+
+def _beam_search(scorer: "_Scorer", depth: int) -> list[Candidate]:
+    """Return the best rules of each length, best first."""
+    beam = [Candidate((), 0.0, np.arange(scorer.n_rows))]
     pool: list[Candidate] = []
     for size in range(1, depth + 1):
         scores = map_threads(lambda k, beam=beam: scorer.scores(beam[k].rows), len(beam))  # type: ignore[misc]
@@ -124,19 +139,7 @@ def search(
         pool += [one for one in beam if scorer.share(one.rows) <= _MOST_ROWS]
         if not beam:
             break
-    pool.sort(key=lambda one: -one.score)
-    kept: list[Candidate] = []
-    masks: list[Mask] = []
-    explained = scorer.mask(np.empty(0, np.int64))
-    for one in pool:
-        apart = all(_overlap(one.rows, mask) <= overlap for mask in masks)
-        if apart and (not kept or scorer.score_without(one.rows, explained) > _OWN_SCORE):
-            kept.append(one)
-            masks.append(scorer.mask(one.rows))
-            explained |= masks[-1]
-        if len(kept) == n_groups:
-            break
-    return Searched(kept, pool[0].score if pool else 0.0)
+    return sorted(pool, key=lambda one: -one.score)
 
 
 class _Scorer:
@@ -144,33 +147,38 @@ class _Scorer:
 
     Parameters
     ----------
-    encoded, searched, least : object
+    encoded : EncodedColumns
+        The conditions.
+    codes : ndarray of uint8 of shape (n_searched, n_columns)
+        Codes of these rows.
+    losses, mass : ndarray of shape (n_searched,)
+        Their losses and weights.
+    clusters : ndarray of int of shape (n_searched,), or None
+        Their clusters.
+    least : float
         As for `search`.
-    losses, weights, clusters : ndarray of shape (n_searched,)
-        Losses, weights and clusters of these rows.
     """
 
     def __init__(
         self,
         encoded: EncodedColumns,
-        searched: Indices,
+        codes: Array,
         losses: Floats,
-        weights: Floats | None,
+        mass: Floats,
         clusters: Indices | None,
         least: float,
     ):
-        self._conditions = encoded
-        self._codes: Array = np.ascontiguousarray(encoded.codes[searched])
-        if not ((losses == 0) | (losses == 1)).all():
-            losses = np.minimum(losses, np.quantile(losses, _CLIPPED))
-        mass = np.ones(len(losses)) if weights is None else weights / weights.mean()
+        self._conditions, self._codes, self._clusters, self._least = encoded, codes, clusters, least
         losses = losses - np.average(losses, weights=mass)  # to avoid cancellation
         self._sums = np.stack([mass, mass * losses, mass * np.square(losses)], axis=1)
         self._total = self._sums.sum(axis=0)
         self._effective = float(mass.sum() / np.square(mass).sum())  # effective rows per unit of mass
-        self._least = least
-        self._clusters = None if clusters is None else np.unique(clusters, return_inverse=True)[1].ravel()
-        self._n_codes = int(self._codes.max(initial=0)) + 1
+        self._n_codes = int(codes.max(initial=0)) + 1
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self._codes)
 
     def scores(self, rows: Indices) -> Floats:
         """Return the score of each condition in conjunction with those of the given rows."""
@@ -179,16 +187,21 @@ class _Scorer:
         column_histograms(self._codes, rows, self._sums, sums)
         below = np.concatenate([np.zeros((len(sums), 1, 3)), np.cumsum(sums, axis=1)], axis=1)
         high, low = (np.minimum(end, self._n_codes) for end in (encoded.high, encoded.low))
-        return self._scores(below[encoded.column, high] - below[encoded.column, low], self._total)
+        return self._from_sums(below[encoded.column, high] - below[encoded.column, low], self._total, self._least)
+
+    def score(self, rows: Indices) -> float:
+        """Return the score of a group."""
+        if self._clusters is not None:
+            return self._clustered(rows, self._clusters)[0]
+        return float(self._from_sums(self._sums[rows].sum(axis=0)[None], self._total, self._least)[0])
 
     def score_without(self, rows: Indices, left_out: Mask) -> float:
         """Return the score of a group if some rows are left out, of the group and of the others."""
         inside = self._sums[rows[~left_out[rows]]].sum(axis=0)
-        return float(self._scores(inside[None], self._total - self._sums[left_out].sum(axis=0), least=2.0)[0])
+        return float(self._from_sums(inside[None], self._total - self._sums[left_out].sum(axis=0), least=2.0)[0])
 
-    def _scores(self, inside: Floats, total: Floats, least: float | None = None) -> Floats:
-        """Return scores from sums over the rows inside and over all rows."""
-        least = self._least if least is None else least
+    def _from_sums(self, inside: Floats, total: Floats, least: float) -> Floats:
+        """Return scores from sums over the rows inside of each group and over all rows."""
         n, variance = self._effective, self._total[2] / self._total[0]
         with np.errstate(divide="ignore", invalid="ignore"):
             mean, squared = [], 0.0
