@@ -104,13 +104,14 @@ def shortcuts(n: int) -> None:
             right = np.random.default_rng(seed).random(table.n_rows) < 0.9
             shortcut = np.where(right ^ inside, table.y, 1 - table.y)
             for described in (False, True):
-                repair = repaired(table, seed, shortcut=shortcut, inside=inside, described=described)
-                planted.append(
-                    [f"{key}{', with the column' if described else ''}", seed, *planted_cells(repair, inside)]
-                )
+                repair = repaired(table, seed, shortcut=shortcut, described=described)
+                name = f"{key}{', with the column' if described else ''}"
+                planted.append([name, seed, *planted_cells(repair, inside)])
     for key in UNPLANTED:
         others += [[key, seed, *cells(repaired(TABLES[key](), seed))] for seed in range(n)]
-    what = ["groups", "recommended", "worst group", "all rows", "groups that pay significantly"]
+    changed = [row for row in others if row[4]]
+    better, worse = (sum(significant(row[4]) == sign for row in changed) for sign in (-1, 1))
+    first, then = ["table", "seed", "groups"], ["worst group", "all rows", "groups that pay significantly"]
     write(
         "shortcuts",
         "# Repairs\n\n35% of the rows fit a plain linear model, and `find_groups` searches 25%. Both fit the repair, "
@@ -120,13 +121,13 @@ def shortcuts(n: int) -> None:
         "## Planted shortcuts\n\nOne more column agrees with the label on 90% of the rows, and on 10% of those in one "
         "part of the table (bank: cellular in November; adult: married and in craft and repair). The describing "
         "columns are those of the table; where it says so, the misleading column is one of them. Overlap "
-        "(intersection over union) of the planted part with the found group that fits best; the share of the planted "
-        "part among the rows of the found group with the largest lower bound.\n\n"
-        + markdown(
-            ["table", "seed", *what[:1], "overlap", "planted", *what[1:2], "in the planted part", *what[2:]], planted
-        )
+        "(intersection over union) of the planted part with the found group that fits best, and the share of that "
+        "group's rows that are in the planted part.\n\n"
+        + markdown([*first, "overlap", "planted rows", "recommended", "in the planted part", *then], planted)
         + "\n## Tables without a planted shortcut\n\n"
-        + markdown(["table", "seed", *what], others),
+        f"In {len(changed)} of {len(others)} runs, another model than plain training is recommended. The loss of its "
+        f"worst group is significantly smaller on the untouched rows in {better} of them, and significantly larger in "
+        f"{worse}.\n\n" + markdown([*first, "recommended", *then], others),
     )
 
 

@@ -70,6 +70,17 @@ def test_a_planted_shortcut_is_found_and_repaired():
     assert after < 0.8 * before
 
 
+def test_repairs_are_tabled(written, monkeypatch):
+    table = made_up(6000)
+    monkeypatch.setattr(real, "TABLES", {"made up": lambda: table})
+    monkeypatch.setattr(real, "PLANTED", {"made up": [("group", "b")]})
+    monkeypatch.setattr(real, "UNPLANTED", ("made up",))
+    real.shortcuts(1)
+    planted, without = written["shortcuts"].split("## Tables without")
+    assert planted.count("| made up") == 2
+    assert without.count("| made up") == 1
+
+
 def test_changes_have_the_interval_of_paired_differences():
     losses = np.random.default_rng(0).exponential(size=(400, 2))
     found = real.change(losses)

@@ -143,6 +143,16 @@ def test_clusters_are_not_divided_and_their_shared_losses_are_no_group():
     assert len(found) == 0
 
 
+def test_a_group_inside_another_must_be_worse_than_that_one_explains():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"large": rng.random(8000) < 0.4, "small": rng.random(8000) < 0.15})
+    large, inside = frame["large"].to_numpy(), (frame["large"] & frame["small"]).to_numpy()
+    nested = gd.find_groups(losses=planted_losses(large, 0) * np.where(inside, 4.0, 1.0), columns=frame)
+    assert set(nested.columns["group"]) == {"large = True", "large = True & small = True"}
+    alone = gd.find_groups(losses=planted_losses(large, 0), columns=frame, n_groups=10)
+    assert alone.columns["group"] == ["large = True"]
+
+
 def test_rows_without_weight_do_not_count():
     frame = describing_columns(3000, seed=3)
     inside = (frame["visits"] > 3).to_numpy()

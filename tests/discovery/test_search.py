@@ -1,11 +1,14 @@
 from itertools import combinations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from groupdro.discovery.conditions import Columns, encode
-from groupdro.discovery.search import search
+from groupdro.discovery.search import search, unexplained_by
 from tests.discovery.tables import describing_columns, overlap, planted_losses
+
+OPTIONS = {"least": 50, "depth": 3, "n_groups": 5}
 
 
 def problem(n_rows=600, seed=0):
@@ -93,3 +96,26 @@ def test_candidates_differ_and_are_no_shadows_of_each_other():
     assert all(overlap(a, b) <= 0.5 for a, b in combinations(masks, 2))
     assert all(one.score < found[0].score / 2 for one in found[1:])  # without the planted group there is only noise
     assert all(len(one.rule) <= 3 for one in found)
+
+
+def test_a_group_inside_a_larger_one_is_found_too():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"large": rng.random(6000) < 0.4, "small": rng.random(6000) < 0.1, "noise": rng.random(6000)})
+    large, inside = frame["large"].to_numpy(), (frame["large"] & frame["small"]).to_numpy()
+    losses = rng.exponential(size=6000) * np.where(inside, 12.0, np.where(large, 3.0, 1.0))
+    found = search(encode(Columns(frame), np.arange(6000), 50), np.arange(6000), losses, None, **OPTIONS)
+    masks = [np.isin(np.arange(6000), one.rows) for one in found]
+    assert overlap(masks[0], large) == 1.0
+    assert overlap(masks[1], inside) == 1.0
+    assert all(one.score < 6.0 for one in found[2:])  # only noise is left
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_groups_explain_is_the_mean_of_the_rows_that_are_in_the_same_ones(weighted):
+    rng = np.random.default_rng(0)
+    losses, masks = rng.exponential(size=400), [rng.random(400) < 0.3, rng.random(400) < 0.5]
+    mass = rng.uniform(0.5, 2.0, 400) if weighted else np.ones(400)
+    cells = pd.Series(masks[0] * 2 + masks[1])
+    sums = pd.DataFrame({"mass": mass, "sum": mass * losses}).groupby(cells).transform("sum")
+    expected = losses - (sums["sum"] / sums["mass"]).to_numpy()
+    np.testing.assert_allclose(unexplained_by(masks, losses, mass), expected, atol=1e-12)
