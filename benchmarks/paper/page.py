@@ -23,6 +23,7 @@ from benchmarks.paper.tables import (
     complexity_table,
     counts_table,
     default_table,
+    has_finer_steps,
     n_tuning_seeds,
     number,
     reach_table,
@@ -145,10 +146,13 @@ def _tuned_words(panels: list[Panel]) -> str:
     """Return which methods were tuned on several seeds, and which on the first one alone."""
     several, first = [], []
     for own in panels:
-        seeds = {label(c): n_tuning_seeds(own, c) for c in own.curves if METHODS[c[0]].tuned}
+        tuned = [c for c in own.curves if METHODS[c[0]].tuned]
+        seeds = {label(c): n_tuning_seeds(own, c) for c in tuned}
         few = [name for name, n in seeds.items() if n < 2]
+        coarse = [label(c) for c in tuned if label(c) not in few and not has_finer_steps(own, c)]
         if len(few) < len(seeds):
             but = f", but {', '.join(few)}" if few else ""
+            but += f", without finer steps {', '.join(coarse)}" if coarse else ""
             several.append(f"{SETUPS[own.setup].title} ({max(seeds.values())} seeds{but})")
         if few:
             first.append(SETUPS[own.setup].title if len(few) == len(seeds) else "")

@@ -19,6 +19,7 @@ __all__ = [
     "complexity_table",
     "counts_table",
     "default_table",
+    "has_finer_steps",
     "n_tuning_seeds",
     "rows_of",
     "settings_table",
@@ -203,9 +204,15 @@ def _tried(own: Panel, curve: tuple[str, str]) -> tuple[tuple[float, ...], dict[
 
 
 def n_tuning_seeds(own: Panel, curve: tuple[str, str]) -> int:
-    """Return on how many seeds the setting of a curve was chosen."""
+    """Return on how many seeds the setting of a curve was chosen: those on which another one was tried as well."""
     best, known = _tried(own, curve)
-    return min((len(known.get((best[0] + step, *best[1:]), ())) for step in (-FINER, 0, FINER)), default=0) or 1
+    return max((len(known[best] & seeds) for other, seeds in known.items() if other != best), default=0) or 1
+
+
+def has_finer_steps(own: Panel, curve: tuple[str, str]) -> bool:
+    """Return whether both neighbours of the last search were tried."""
+    best, known = _tried(own, curve)
+    return all((best[0] + step, *best[1:]) in known for step in (-FINER, FINER))
 
 
 def settings_table(own: Panel) -> str:
@@ -213,8 +220,8 @@ def settings_table(own: Panel) -> str:
     rows = []
     for curve in own.curves:
         if METHODS[curve[0]].tuned:
-            seeds = n_tuning_seeds(own, curve)
-            on = f"{seeds}, with finer steps" if seeds > 1 else "seed 0"
+            seeds, finer = n_tuning_seeds(own, curve), has_finer_steps(own, curve)
+            on = f"{seeds}, {'with' if finer else 'without'} finer steps" if seeds > 1 else "seed 0"
             rows.append([label(curve), own.setting(curve), str(len(_tried(own, curve)[1])), on])
     return rows_of(["method", "setting", "settings tried", "chosen on seeds"], rows)
 
