@@ -2,6 +2,7 @@
 
     python -m benchmarks.paper                     everything; prints the time taken, resumes where it stopped
     python -m benchmarks.paper restore             take the stored results as runs, to add to them
+    python -m benchmarks.paper forget SET-UP --methods NAME ...   drop restored runs of methods whose code has changed
     python -m benchmarks.paper radius              the radius of the set-ups with 4,000 rows per group
     python -m benchmarks.paper runs [SET-UP ...]   tune and repeat, for some set-ups or all
     python -m benchmarks.paper complexity          evaluations until certified gaps
@@ -15,7 +16,7 @@
     python -m benchmarks.paper figure2 [--quick]   the same for Figure 2
     python -m benchmarks.paper table1 [--quick]    the paper's Table 1, measured
 
-The last three write to `--out` alone; they, `restore` and `before` are not part of everything.
+The last three write to `--out` alone; they, `restore`, `forget` and `before` are not part of everything.
 `--seeds` and `--methods` limit the runs; what is left out is listed on the page.
 """
 

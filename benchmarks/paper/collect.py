@@ -1,6 +1,7 @@
 """Small files of what the page needs, from the runs that were kept: nothing is computed here, only chosen."""
 
 import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -10,7 +11,7 @@ from benchmarks.paper.runs import place_of, setting_of
 from benchmarks.paper.setups import SETUPS, Setup
 from benchmarks.paper.store import CACHE, RESULTS
 from benchmarks.paper.timings import TIMINGS
-from benchmarks.paper.tuning import at_budget, chosen
+from benchmarks.paper.tuning import FORGOTTEN, at_budget, chosen, names_in
 
 __all__ = ["collect"]
 
@@ -24,19 +25,21 @@ def collect() -> None:
     What is stored stays unless a run replaces it, so that a few runs never take the place of a whole comparison.
     """
     RESULTS.mkdir(exist_ok=True)
-    tried, best, kept = [], [], set()
+    tried, best, kept, stale = [], [], set(), set()
     for name, setup in SETUPS.items():
         curves = _curves(name)
         if not len(curves):
             continue
         path = RESULTS / f"paper_{name}.parquet"
-        curves = _merged_curves(path, curves)
+        forgotten = names_in(name, FORGOTTEN)
+        curves, left = _merged_curves(path, curves, forgotten)
         curves.to_parquet(path, compression="zstd", index=False)
         print(f"{name}: {len(curves)} points of {curves['method'].nunique()} methods, {curves['seed'].nunique()} seeds")
         kept |= {(name, *key) for key in zip(curves["method"], curves["setting"], strict=True)}
-        tried += _tried(name)
+        stale |= {(name, method) for method in forgotten if method not in left}
+        tried += [row for row in _tried(name) if row["method"] not in left & {*forgotten}]
         best += _best(name, setup)
-    _merge("paper_tuning.parquet", pd.DataFrame(tried), ["setup", "method", "output", "setting", "seed"])
+    _merge("paper_tuning.parquet", pd.DataFrame(tried), ["setup", "method", "output", "setting", "seed"], stale)
     _merge("paper_best.parquet", pd.DataFrame(best), ["setup", "seed"])
     if (CACHE / TIMINGS).exists():
         timed = pd.read_parquet(CACHE / TIMINGS)
@@ -44,40 +47,41 @@ def collect() -> None:
         _merge(TIMINGS, timed[still], ["setup", "method", "setting"])
 
 
-def _merge(file: str, fresh: pd.DataFrame, keys: list[str]) -> None:
-    """Replace the stored rows that have the same keys as fresh ones, and keep all others."""
+def _merge(file: str, fresh: pd.DataFrame, keys: list[str], stale: Collection[tuple] = ()) -> None:
+    """Replace the stored rows that have the same keys as fresh ones, or whose first keys are stale; keep all others."""
     if not len(fresh):
         return
     path = RESULTS / file
     if path.exists():
         stored = pd.read_parquet(path)
         again = pd.MultiIndex.from_frame(stored[keys]).isin(pd.MultiIndex.from_frame(fresh[keys]))
+        again |= pd.MultiIndex.from_frame(stored[keys[:2]]).isin(list(stale))
         fresh = pd.concat([stored[~again], fresh], ignore_index=True)
     fresh.to_parquet(path, compression="zstd", index=False)
 
 
-def _merged_curves(path: Path, fresh: pd.DataFrame) -> pd.DataFrame:
-    """Return fresh curves with the stored ones that they do not replace.
+def _merged_curves(path: Path, fresh: pd.DataFrame, forgotten: Sequence[str]) -> tuple[pd.DataFrame, set[str]]:
+    """Return fresh curves with the stored ones that they do not replace, and the methods of which these stay.
 
-    Runs of the same setting replace each other seed by seed. A curve of another setting replaces the stored one once it
-    has all of its seeds, and is left out until then.
+    Runs of the same setting replace each other seed by seed. A curve of another setting, or of a forgotten method,
+    replaces the stored one once it has all of its seeds, and is left out until then.
     """
     if not path.exists():
-        return fresh
-    stored, parts = pd.read_parquet(path), []
+        return fresh, set()
+    stored, parts, left = pd.read_parquet(path), [], set()
     both = pd.concat([stored, fresh]).groupby(["method", "output"], sort=False).groups
     for method, output in both:
         old, new = (rows[(rows["method"] == method) & (rows["output"] == output)] for rows in (stored, fresh))
-        if len(new) and len(old) and old["setting"].iloc[0] != new["setting"].iloc[0]:
-            missing = set(old["seed"]) - set(new["seed"])
-            if missing:
-                print(
-                    f"{path.stem}: {method}, {output}: the stored setting stays until seeds {sorted(missing)} are run"
-                )
-            parts.append(old if missing else new)
-        else:
+        another = len(new) and len(old) and old["setting"].iloc[0] != new["setting"].iloc[0]
+        if not another and method not in forgotten:
             parts += [old[~old["seed"].isin(new["seed"])], new]
-    return pd.concat(parts, ignore_index=True).astype(SMALL)
+            continue
+        missing = set(old["seed"]) - set(new["seed"])
+        if missing:
+            left.add(method)
+            print(f"{path.stem}: {method}, {output}: the stored runs stay until seeds {sorted(missing)} are run")
+        parts.append(old if missing else new)
+    return pd.concat(parts, ignore_index=True).astype(SMALL), left
 
 
 def _best(name: str, setup: Setup) -> list[dict]:

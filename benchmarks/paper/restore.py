@@ -1,11 +1,12 @@
 """Runs from the files that are stored beside the page, so that a fresh clone goes on where these end.
 
 The files have the curves of the chosen settings, and the values at the whole budget of all others: a method whose
-search has ended is not tuned again, only repeated on more seeds, unless its name is removed from ended.json and
-refined.json. Each group's own minimum is not stored, and is computed again when needed.
+search has ended is not tuned again, only repeated on more seeds, until it is forgotten. Each group's own minimum is not
+stored, and is computed again when needed.
 """
 
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -13,9 +14,9 @@ import pandas as pd
 from benchmarks.paper.runs import place_of
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import CACHE, RESULTS
-from benchmarks.paper.tuning import CHOSEN, ENDED, REFINED, TRIED
+from benchmarks.paper.tuning import CHOSEN, ENDED, FORGOTTEN, REFINED, TRIED, names_in
 
-__all__ = ["restore"]
+__all__ = ["forget", "restore"]
 
 
 def restore() -> None:
@@ -45,3 +46,19 @@ def restore() -> None:
                 bounds = pd.DataFrame({"lower": row.lower, "upper": row.upper, "reference": np.zeros(row.groups)})
                 bounds.to_parquet(folder / f"optimum__{row.seed}.parquet", index=False)
         print(f"{name}: {len(chosen)} methods, {curves['seed'].nunique()} seeds restored", flush=True)
+
+
+def forget(setups: list[str], methods: list[str]) -> None:
+    """Drop all runs of methods whose code has changed, so that they are tuned from the beginning.
+
+    What is stored of them stays until their new runs are complete.
+    """
+    for setup in setups:
+        folder = CACHE / setup
+        for method in methods:
+            shutil.rmtree(place_of(setup, method, (), 0).parent, ignore_errors=True)
+        for file in (ENDED, REFINED):
+            (folder / file).write_text(json.dumps([name for name in names_in(setup, file) if name not in methods]))
+        (folder / FORGOTTEN).write_text(json.dumps([*{*names_in(setup, FORGOTTEN), *methods}]))
+        tried = pd.read_parquet(folder / TRIED)
+        tried[~tried["method"].isin(methods)].to_parquet(folder / TRIED, index=False)

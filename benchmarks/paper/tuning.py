@@ -21,10 +21,11 @@ from benchmarks.paper.runs import BUDGET, place_of, prepared, setting_of, stored
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import CACHE
 
-__all__ = ["at_budget", "chosen", "climb", "over_seeds", "tune"]
+__all__ = ["at_budget", "chosen", "climb", "names_in", "over_seeds", "tune"]
 
-#: Files of a set-up: settings found, methods whose search on seed 0 has ended, and that on all tuning seeds too.
-CHOSEN, ENDED, REFINED = "chosen.json", "ended.json", "refined.json"
+#: Files of a set-up: settings found; methods whose search on seed 0 has ended, and that on all tuning seeds too, and
+#: those of which all that was restored was dropped.
+CHOSEN, ENDED, REFINED, FORGOTTEN = "chosen.json", "ended.json", "refined.json", "forgotten.json"
 TRIED = "tried.parquet"  # of a restored set-up: values of all settings that were tried, of which most have no curve
 BETTER = 0.98  # a neighbour is better if its suboptimality is at most this share
 FINALISTS = 3  # settings of the search on seed 0 that are run on the other tuning seeds
@@ -122,7 +123,8 @@ def _choose(setup_name: str, name: str, output: str, setting: Setting) -> None:
     path.write_text(json.dumps(found))
 
 
-def _are_done(setup_name: str, file: str) -> list[str]:
+def names_in(setup_name: str, file: str) -> list[str]:
+    """Return the methods that a file of a set-up lists."""
     path = CACHE / setup_name / file
     return json.loads(path.read_text()) if path.exists() else []
 
@@ -140,9 +142,9 @@ def ranked(setup_name: str, name: str, output: str) -> list[Setting]:
 def tune(setup_name: str, names: list[str], starts: Sequence[dict[str, dict[str, Setting]]] = ()) -> None:
     """Find the settings of methods: coarsely on seed 0, then among the best and between them on all tuning seeds."""
     for name in names:
-        if name not in _are_done(setup_name, ENDED):
+        if name not in names_in(setup_name, ENDED):
             _search(setup_name, name, starts)
-        if METHODS[name].tuned and name not in _are_done(setup_name, REFINED):
+        if METHODS[name].tuned and name not in names_in(setup_name, REFINED):
             refine(setup_name, name)
 
 
@@ -173,7 +175,7 @@ def _search(setup_name: str, name: str, starts: Sequence[dict[str, dict[str, Set
         if found.get(output) != best:
             _choose(setup_name, name, output, best)
             print(f"{setup_name} | {name}, {output} | {method.shown(best) or 'default'} of {len(tried)}", flush=True)
-    (CACHE / setup_name / ENDED).write_text(json.dumps([*_are_done(setup_name, ENDED), name]))
+    (CACHE / setup_name / ENDED).write_text(json.dumps([*names_in(setup_name, ENDED), name]))
 
 
 def over_seeds(costs: Sequence[float]) -> float:
@@ -213,7 +215,7 @@ def refine(setup_name: str, name: str) -> None:
         print(
             f"{setup_name} | {name}, {output} | {method.shown(setting)}, of {len(costs[output])}: {shown}", flush=True
         )
-    (CACHE / setup_name / REFINED).write_text(json.dumps([*_are_done(setup_name, REFINED), name]))
+    (CACHE / setup_name / REFINED).write_text(json.dumps([*names_in(setup_name, REFINED), name]))
 
 
 def _moved(setting: Setting, step: float) -> Setting:

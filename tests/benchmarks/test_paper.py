@@ -472,6 +472,34 @@ def test_collecting_a_few_runs_keeps_all_that_is_stored(small):
     assert ("MPVR", "[6.5, 0, 0]") in rows_stored(small, name, "method", "setting")
 
 
+def test_runs_of_a_forgotten_method_are_replaced_all_together(small):
+    name, both = "gdro_synthetic", ("average", "snapshot")
+    made_up_runs(name, "SMD", ("average", "last"), (1, 1), [0, 1])
+    made_up_runs(name, "MPVR", both, (6, 0, 0), [0, 1])
+    made_up_runs(name, "MPVR", both, (5, 0, 0), [0, 1])
+    bounds = pd.DataFrame({"lower": 0.6, "upper": 0.6, "reference": np.zeros(M)})
+    bounds.to_parquet(small / "cache" / name / "optimum__0.parquet")
+    collect.collect()
+    shutil.rmtree(small / "cache")
+    restore.restore()
+    assert "MPVR" in tuning.names_in(name, tuning.ENDED)
+    restore.forget([name], ["MPVR"])
+    assert tuning.names_in(name, tuning.ENDED) == ["SMD"]
+    assert not list(runs.place_of(name, "MPVR", (), 0).parent.glob("*.parquet"))
+    assert set(pd.read_parquet(small / "cache" / name / tuning.TRIED)["method"]) == {"SMD"}
+    made_up_runs(name, "MPVR", both, (5, 0, 0), [0])  # the same setting, with a seed still to be run
+    stored = pd.read_parquet(small / "results" / "paper_tuning.parquet")
+    collect.collect()
+    pd.testing.assert_frame_equal(
+        *(rows.sort_values([*rows.columns[:5]], ignore_index=True)
+          for rows in (stored, pd.read_parquet(small / "results" / "paper_tuning.parquet")))
+    )  # fmt: skip
+    made_up_runs(name, "MPVR", both, (5, 0, 0), [1])
+    collect.collect()
+    assert {("SMD", "[1, 1]"), ("MPVR", "[5, 0, 0]")} == rows_stored(small, "tuning", "method", "setting")
+    assert {("MPVR", 0), ("MPVR", 1)} < rows_stored(small, name, "method", "seed")
+
+
 @pytest.mark.parametrize("curves", [{AUTO: [[1.01, 1.0]]}, {RIVAL: [[1.02, 1.3]]}])
 def test_figures_are_drawn_of_whatever_methods_there_are(monkeypatch, tmp_path, curves):
     own = stored_panel(monkeypatch, tmp_path, curves)
