@@ -259,6 +259,21 @@ def test_rules_assign_rows_of_x_inside_a_fit_and_a_report():
     )
 
 
+def test_stores_and_worst_shares_divide_the_rows_among_overlapping_groups(tmp_path):
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame(rng.normal(size=(4000, 3)), columns=list("abc"))
+    y = X["a"] + rng.normal(size=4000)
+    factor = np.where(X["b"] > 0.5, 3.0, 1.0) * np.where(X["c"] > 0.2, 2.0, 1.0)
+    found = gd.find_groups(losses=rng.exponential(size=4000) * factor, columns=X)
+    assert found.grouping(X).overlapping
+    labels, sizes = np.unique(found.partition(X), return_counts=True)
+    store = gd.GroupedStore.write_arrays(tmp_path / "store", X, y, found)
+    assert [*zip(store.names, store.group_sizes, strict=True)] == [*zip(labels, sizes, strict=True)]
+    share = gd.GroupDRORegressor(worst_share=0.3, alpha=1e-2)
+    direct, same = share.fit(X, y, groups=found).coef_, share.fit(X, y, groups=found.partition(X)).coef_
+    np.testing.assert_array_equal(direct, same)
+
+
 def test_frontiers_and_searches_take_the_result_too(planted):
     rng = np.random.default_rng(0)
     X = pd.DataFrame(rng.normal(size=(1000, 2)), columns=["a", "b"])

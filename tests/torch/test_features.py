@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler, TensorDataset  # noqa: E402
 
+from groupdro import find_groups  # noqa: E402
 from groupdro.torch import extract_features, write_last_layer  # noqa: E402
 from tests.torch.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
 
@@ -235,6 +236,24 @@ def test_groups_come_from_the_batch_a_function_or_a_table():
     assert found[1].names == ("w", "x", "y", "z")
     assert found[2].names == found[4].names == ((0, 0), (0, 1), (1, 0), (1, 1))
     assert found[3].names == (10, 11, 12, 13)
+
+
+def test_rules_find_the_groups_in_the_metadata_of_the_batch():
+    images, y, _ = make_rows(60)
+    metadata = torch.rand((60, 2), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    losses = torch.where(metadata[:, 1] > 0.6, 9.0, 1.0).numpy() + metadata[:, 0].numpy()
+    repeated = np.tile(metadata.numpy(), (20, 1))
+    found = find_groups(losses=np.tile(losses, 20), columns=repeated, max_conditions=1, n_groups=1)
+    expected = found.partition(metadata.numpy())
+    assert len(set(expected)) == 2
+    batches = [{"pixels": images, "mask": torch.ones(60, 1, 1, 1), "labels": y, "metadata": metadata}]
+    for features in (
+        extract_features(Twice(), make_loader((images, y, metadata), batch_size=7), groups=found),
+        extract_features(Keywords(), batches, groups=found),
+    ):
+        assert [features.names[code] for code in features.group_codes] == expected.tolist()
+    with pytest.raises(ValueError, match="metadata are not in the batch, which has 2 items"):
+        extract_features(Twice(), make_loader((images, y)), groups=found)
 
 
 class Keywords(Twice):

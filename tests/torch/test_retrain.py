@@ -74,7 +74,16 @@ def test_groups_found_in_metadata_repair_the_layer(network):
     assert found.columns["group"][0].startswith("agrees = False")
     old = worst_accuracy(model, test)
     loader = DataLoader(list(zip(images, y, strict=True)), batch_size=100)
-    retrain_last_layer(model, loader, groups=found.partition(metadata))
+    result = retrain_last_layer(model, loader, groups=found.partition(metadata), inplace=False)
+    columns = {"agrees": torch.tensor(metadata["agrees"].to_numpy()), "noise": torch.tensor(metadata["noise"])}
+    rows = [
+        (image, {"image": image, "label": label, "metadata": {name: column[k] for name, column in columns.items()}})
+        for k, (image, label) in enumerate(zip(images, y, strict=True))
+    ]
+    shuffled = DataLoader([row for _, row in rows], batch_size=100, shuffle=True)
+    by_batch = retrain_last_layer(model, shuffled, groups=found, forward=lambda net, batch: net(batch["image"]))
+    assert by_batch.classifier.groups_.tolist() == result.classifier.groups_.tolist()
+    assert by_batch.by_group["n"] == result.by_group["n"]
     assert worst_accuracy(model, test) > old + 0.03
 
 

@@ -94,7 +94,11 @@ class GroupRules(ABC):
 
     @abstractmethod
     def grouping(self, X: Any) -> Grouping:
-        """Return the groups of rows."""
+        """Return the groups of rows, which may overlap."""
+
+    @abstractmethod
+    def partition(self, X: Any) -> Array:
+        """Return one label per row."""
 
 
 def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = "error") -> Grouping:

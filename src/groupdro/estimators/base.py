@@ -169,7 +169,8 @@ class GroupDROEstimator(FittedModel, Parameters):
             return self._read_store(X), None
         refuse_other_order(X, y=y, sample_weight=sample_weight, groups=groups, offset=offset, cluster=cluster)
         if isinstance(groups, GroupRules):  # which may need columns by their names
-            groups = groups.grouping(X)
+            shares = self.worst_share is not None and self.average == "rows"  # which overlapping groups do not have
+            groups = groups.partition(X) if shares else groups.grouping(X)
         X = read_features(self, X, reset=True)
         rows = read_training_rows(X, y, groups, sample_weight, cluster, offset, numeric=self._regression)
         if len(getattr(y, "shape", ())) == 2:

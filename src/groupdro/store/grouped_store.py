@@ -242,7 +242,8 @@ class GroupedStore(RowSource):
         y : array-like of shape (n_rows,)
             Labels or numbers.
         groups : array-like, Series or DataFrame, or None
-            One label per row, or several columns, whose combinations are the groups. None for one group of all rows.
+            One label per row, or several columns, whose combinations are the groups; or what `find_groups` returned, of
+            which each row gets the worst group that it is in. None for one group of all rows.
         sample_weight : array-like of shape (n_rows,), optional
             Nonnegative weights, as `weight` of `write`.
         offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from groupdro.data.given import read_weights
-from groupdro.data.grouping import read_groups
+from groupdro.data.grouping import GroupRules, read_groups
 from groupdro.data.read_rows import read_rows
 from groupdro.store.rounding import Rounding
 from groupdro.utils.arguments import check_choice, check_flag, error_prefix
@@ -194,8 +194,8 @@ class ArraySource(Source):
         Features.
     y : array-like
         Targets.
-    groups : array-like or None
-        Groups as `groupdro.data.grouping.read_groups` reads them, without overlap.
+    groups : array-like, GroupRules or None
+        Groups as `groupdro.data.grouping.read_groups` reads them, without overlap; or rules that divide the rows of X.
     sample_weight, offset : array-like or None
         Weights, and offsets.
     dtype : str, type or dtype
@@ -215,7 +215,7 @@ class ArraySource(Source):
         self.n_features = self._rows.n_features
         if not self.n_features:
             raise ValueError("X has no columns.")
-        grouping = read_groups(groups, n_rows)
+        grouping = read_groups(groups.partition(X) if isinstance(groups, GroupRules) else groups, n_rows)
         if grouping.overlapping:
             raise ValueError("groups is a membership matrix, but a store has every row in exactly one group.")
         codes = np.empty(n_rows, np.int64)

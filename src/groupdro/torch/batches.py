@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.data.grouping import read_groups
+from groupdro.data.grouping import GroupRules, read_groups
 from groupdro.torch.installed import torch
 from groupdro.utils.types import Indices
 
@@ -13,6 +13,7 @@ __all__ = ["BatchReader", "is_shuffled"]
 
 _LABELS = "labels", "label", "y"
 _GROUPS = "groups", "group"
+_METADATA = ("metadata",)
 
 
 def is_shuffled(loader: Any) -> bool:
@@ -39,7 +40,8 @@ class BatchReader:
     ----------
     groups : object
         None for the third item of a tuple or the entry "group" or "groups" of a mapping; the name of an entry; a
-        callable that takes the batch; or the groups of all rows, in the order of the loader.
+        callable that takes the batch; the groups of all rows, in the order of the loader; or rules that find them in
+        the third item of a tuple or the entry "metadata" of a mapping: a table, a matrix, or a mapping of columns.
     labels : object
         None for the second item or the entry "labels", "label" or "y"; the name of an entry; or a callable.
     forward : callable or None
@@ -55,10 +57,11 @@ class BatchReader:
                 raise TypeError(f"{name} must be callable or None, got {type(value).__name__}.")
         self._labels = labels
         self._forward = forward
+        self._rules = groups if isinstance(groups, GroupRules) else None
         self._from_batch = groups if groups is None or callable(groups) or isinstance(groups, str) else None
         self._codes: Indices | None = None
         self._names: tuple[Any, ...] = ()
-        if groups is not None and self._from_batch is None:
+        if groups is not None and self._rules is None and self._from_batch is None:
             if shuffled:
                 raise ValueError(
                     "groups are given in the order of the rows, but the loader shuffles: make it with shuffle=False, "
@@ -85,8 +88,11 @@ class BatchReader:
             if start + n_rows > len(self._codes):
                 raise ValueError(f"groups has {len(self._codes)} rows, but the loader returns more.")
             return [self._names[code] for code in self._codes[start : start + n_rows]]
-        found = _take(batch, self._from_batch, 2, _GROUPS, "groups")
-        values = _rows_of(found)
+        if self._rules is not None:
+            table = _table_of(_take(batch, None, 2, _METADATA, "metadata"))
+            values = self._rules.partition(table).tolist()
+        else:
+            values = _rows_of(_take(batch, self._from_batch, 2, _GROUPS, "groups"))
         if len(values) != n_rows:
             raise ValueError(f"groups has {len(values)} rows for a batch of {n_rows}.")
         return values
@@ -116,7 +122,7 @@ class BatchReader:
             One class per row.
         """
         found = _take(batch, self._labels, 1, _LABELS, "labels")
-        values = found.detach().cpu().numpy() if isinstance(found, torch.Tensor) else np.asarray(found)
+        values = np.asarray(_plain(found))
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1 or values.dtype.kind not in "biuf" or not (values == np.floor(values)).all():
@@ -150,6 +156,7 @@ class BatchReader:
         if isinstance(batch, Mapping):
             taken = {name for name in (self._labels, self._from_batch) if isinstance(name, str)}
             taken |= {*_LABELS, *_GROUPS}
+            taken |= set() if self._rules is None else {*_METADATA}
             inputs = {name: _to(value, device) for name, value in batch.items() if name not in taken}
             return lambda: model(**inputs)
         inputs = _to(batch[0], device)
@@ -178,10 +185,22 @@ def _take(batch: Any, how: Any, place: int, names: tuple[str, ...], argument: st
     return batch[place]
 
 
+def _table_of(metadata: Any) -> Any:
+    """Return describing columns of a batch as a table or matrix."""
+    if isinstance(metadata, Mapping):
+        import pandas as pd
+
+        return pd.DataFrame({name: _plain(column) for name, column in metadata.items()})
+    return _plain(metadata)
+
+
+def _plain(values: Any) -> Any:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else values
+
+
 def _rows_of(values: Any) -> list[Any]:
     """Return one plain value per row; tuples if there are several columns."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
+    values = _plain(values)
     if isinstance(values, np.ndarray):
         return values.tolist() if values.ndim == 1 else list(map(tuple, values.tolist()))
     if isinstance(values, tuple | list):
@@ -193,8 +212,7 @@ def _rows_of(values: Any) -> list[Any]:
 def _read_all(groups: Any) -> tuple[Indices, tuple[Any, ...]]:
     """Return the index of each row's group in a list of names."""
     n_rows = len(groups)
-    if isinstance(groups, torch.Tensor):
-        groups = groups.detach().cpu().numpy()
+    groups = _plain(groups)
     if isinstance(groups, np.ndarray) and groups.ndim == 2:
         # Treat columns like those of data frames, whose combinations are the groups; zeros and ones are not a
         # membership.

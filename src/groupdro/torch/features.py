@@ -85,6 +85,8 @@ def extract_features(
     groups : str, callable, array-like, Series or DataFrame, optional
         Groups of all rows, in the order of the loader, which then must not shuffle; or a function of the batch; or the
         name of an entry of a mapping. The default is the third item of the batch, or its entry "group" or "groups".
+        What `find_groups` returned is applied to the describing columns in the batch, its third item or its entry
+        "metadata": a table, a matrix or a mapping of columns. Each row gets the worst group that it is in.
     labels : str or callable, optional
         A function of the batch that returns class numbers, or the name of an entry. The default is the second item of
         the batch, or its entry "labels", "label" or "y".

@@ -72,6 +72,8 @@ def retrain_last_layer(
     groups : str, callable, array-like, Series or DataFrame, optional
         Groups of all rows, in the order of the loader, which then must not shuffle; or a function of the batch; or the
         name of an entry of a mapping. The default is the third item of the batch, or its entry "group" or "groups".
+        What `find_groups` returned is applied to the describing columns in the batch, its third item or its entry
+        "metadata": a table, a matrix or a mapping of columns. Each row gets the worst group that it is in.
     robustness : float or "cv", default=1.0
         Blend between the average (0) and the worst group (1), as in `GroupDROClassifier`. "cv" chooses it with
         `GroupDROClassifierCV` and ``prefer="gain"``, at the penalty of robustness 1, and keeps 0 if there is no
