@@ -1,9 +1,9 @@
-"""Draw the figures of the tutorials and of the first page.
+"""Draw the figures of the README and of the tutorials.
 
     python docs/tools/draw_figures.py [NAME ...]
 
-The figures of a tutorial are those that its own code draws, so that a reader gets the same. That of the first page is
-drawn from `benchmarks/results/last_layers.json`. Without names all are drawn.
+The figures of a page are those that its own code draws, so that a reader gets the same. That of last layers is drawn
+from `benchmarks/results/last_layers.json`. Without names all are drawn.
 """
 
 import json
@@ -19,11 +19,13 @@ import numpy as np
 
 DOCS = Path(__file__).parents[1]
 IMAGES = DOCS / "images"
-TUTORIALS = {  # the figures of each page, in the order in which it draws them
+FIGURES = {  # of each page, in the order in which it draws them
+    "../README": ["first_fit"],
     "tutorial_table": ["tutorial_hours", "tutorial_frontier"],
     "tutorial_last_layer": ["tutorial_last_layer"],
     "tutorial_large": ["tutorial_large"],
     "tutorial_find_groups": ["tutorial_find_groups"],
+    "tutorial_counts": ["tutorial_counts"],
 }
 LAST_LAYER = "last_layer"
 PROBLEM = "Fashion-MNIST, patch 95%"
@@ -49,7 +51,7 @@ def run_page(name: str) -> None:
         finally:
             os.chdir(home)
     figures = [plt.figure(number) for number in plt.get_fignums()]
-    for figure, image in zip(figures, TUTORIALS[name], strict=True):
+    for figure, image in zip(figures, FIGURES[name], strict=True):
         save(figure, image)
 
 
@@ -81,6 +83,6 @@ if __name__ == "__main__":
     mpl.use("agg")
     mpl.rcParams["svg.hashsalt"] = "groupdro"
     mpl.rcParams["svg.fonttype"] = "path"
-    known = {**{name: lambda name=name: run_page(name) for name in TUTORIALS}, LAST_LAYER: draw_last_layer}
+    known = {**{name: lambda name=name: run_page(name) for name in FIGURES}, LAST_LAYER: draw_last_layer}
     for name in sys.argv[1:] or known:
         known[name]()

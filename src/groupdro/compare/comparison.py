@@ -8,6 +8,7 @@ from groupdro.evaluation.change_display import ChangeDisplay
 from groupdro.evaluation.headroom import Headroom
 from groupdro.evaluation.report import GroupReport
 from groupdro.utils.arguments import printable
+from groupdro.utils.optional import import_extra
 from groupdro.utils.text import group_name, table_html, table_text
 
 __all__ = ["Change", "Comparison"]
@@ -134,7 +135,7 @@ class Comparison:
         pandas.DataFrame
             One row per model.
         """
-        import pandas as pd
+        pd = import_extra("pandas", "plot")
 
         return pd.DataFrame({**self.columns, "worst_group": [group_name(g) for g in self.columns["worst_group"]]})
 

@@ -43,7 +43,7 @@ IN_WORDS = {
     BALANCED: "groups balanced (ERM)",
     GDRO: "worst risk (GDRO)",
     MERO: "worst excess risk (MERO)",
-    CHOSEN: "chosen by cross-validation",
+    CHOSEN: "the choice of cross-validation",
 }
 
 

@@ -10,6 +10,7 @@ from groupdro.data.grouping import Grouping, GroupRules
 from groupdro.discovery.conditions import Columns, Rule
 from groupdro.discovery.display import FoundGroupsDisplay
 from groupdro.utils.arguments import printable
+from groupdro.utils.optional import import_extra
 from groupdro.utils.text import percent, records, table_html, table_text
 from groupdro.utils.types import Array, Indices, Mask
 
@@ -192,7 +193,7 @@ class FoundGroups(GroupRules):
 
     def to_frame(self) -> Any:
         """Return the table as a pandas DataFrame."""
-        import pandas as pd
+        pd = import_extra("pandas", "plot")
 
         return pd.DataFrame(self.columns)
 

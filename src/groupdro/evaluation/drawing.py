@@ -5,6 +5,7 @@ from typing import Any, Self
 import numpy as np
 
 from groupdro.utils.arguments import printable, short_repr
+from groupdro.utils.optional import import_extra
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Floats, Indices
 
@@ -66,8 +67,7 @@ def axes_for(ax: Any, size: tuple[float, float], *, with_second: bool = False) -
         if not all(callable(getattr(ax, name, None)) for name in ("plot", "barh", "hlines")):
             raise TypeError(f"ax must be the axes of a figure or None, got {short_repr(ax)}.")
         return [ax]
-    import matplotlib.pyplot as plt
-
+    plt = import_extra("matplotlib.pyplot", "plot")
     ratios = (3, 2) if with_second else (1,)
     axes = plt.subplots(
         len(ratios), 1, figsize=size, sharex=True, squeeze=False, layout="constrained", height_ratios=ratios

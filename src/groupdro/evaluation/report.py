@@ -19,6 +19,7 @@ from groupdro.evaluation.inference import effective_sizes
 from groupdro.evaluation.metrics import METRICS, Outputs, read_metrics
 from groupdro.evaluation.models import call_inner, check_model, final_estimator, own_groups
 from groupdro.utils.arguments import printable
+from groupdro.utils.optional import import_extra
 from groupdro.utils.text import group_name, percent, records, table_html, table_text
 from groupdro.utils.types import Floats, Indices
 
@@ -187,7 +188,7 @@ class GroupReport:
         pandas.DataFrame
             One row per group. Groups of several columns are text here, and tuples in `columns`.
         """
-        import pandas as pd
+        pd = import_extra("pandas", "plot")
 
         groups = self.columns["group"]
         kinds = {type(group) for group in groups}
