@@ -1,6 +1,7 @@
 import copy
 import functools
 import itertools
+import sys
 
 import matplotlib
 import numpy as np
@@ -682,3 +683,13 @@ def test_a_run_of_solve_is_drawn_as_that_of_an_estimator(solver, value):
     assert display.value == value
     np.testing.assert_array_equal(display.upper, [row.upper for row in result.trace])
     np.testing.assert_array_equal(display.passes, [row.passes for row in result.trace])
+
+
+def test_tables_and_figures_name_the_extra_that_is_missing(monkeypatch):
+    report = group_report(LogisticRegression().fit([[0.0], [1.0]], [0, 1]), [[0.0], [1.0]], [0, 1], ["a", "b"])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r'pandas cannot be imported .*pip install "groupdro\[plot\]"'):
+        report.to_frame()
+    with pytest.raises(ImportError, match=r'matplotlib cannot be imported .*pip install "groupdro\[plot\]"'):
+        GroupMetricDisplay.from_reports(report)
