@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
-from groupdro.discovery.bounds import Group, judge
+from groupdro.discovery.bounds import Group, Quantity, Sampling, judge
 
 
 def judged(losses, insides, *, clusters=None, weights=None, least=20, counted=None, **more):
     counted = np.ones(len(losses), dtype=bool) if counted is None else counted
     options = {"least": least, "level": 0.95, "n_bootstrap": 400, "seed": 0, **more}
-    return judge([Group(losses, counted, inside) for inside in insides], clusters, weights, **options)
+    quantity = Quantity("loss", losses, counted)
+    return judge([Group(quantity, inside) for inside in insides], Sampling(clusters, weights), **options)
 
 
 def cluster_error(losses, inside, clusters, weights):

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from groupdro.discovery.bounds import Sampling
 from groupdro.discovery.conditions import Columns, encode
 from groupdro.discovery.search import search, unexplained_by
 from tests.discovery.tables import describing_columns, overlap, planted_losses
@@ -40,7 +41,7 @@ def test_the_best_conjunction_of_two_is_that_of_brute_force(weighted, binary):
     rows = np.arange(len(losses))
     weights = np.random.default_rng(1).uniform(0.5, 2.0, len(losses)) if weighted else None
     mass = np.ones(len(losses)) if weights is None else weights
-    found = search(encoded, rows, losses, weights, least=30, depth=2, n_groups=5)
+    found = search(encoded, rows, losses, Sampling(None, weights), least=30, depth=2, n_groups=5)
     clipped = losses if binary else np.minimum(losses, np.quantile(losses, 0.99))
     effective = mass * mass.sum() / np.square(mass).sum()
     best = -np.inf
@@ -63,7 +64,7 @@ def test_scores_of_clusters_use_their_sums(weighted):
     losses = losses + 2.0 * rng.exponential(size=200)[clusters]
     weights = rng.uniform(0.5, 2.0, n) if weighted else None
     mass = np.ones(n) if weights is None else weights
-    found = search(encoded, np.arange(n), losses, weights, clusters, least=30, depth=2, n_groups=5)
+    found = search(encoded, np.arange(n), losses, Sampling(clusters, weights), least=30, depth=2, n_groups=5)
     clipped = np.minimum(losses, np.quantile(losses, 0.99))
     for one in found:
         inside = encoded.holds(one.rule, np.arange(n))
@@ -76,7 +77,7 @@ def test_scores_of_clusters_use_their_sums(weighted):
         units = np.bincount(clusters[inside], weights=mass[inside])
         assert units.sum() ** 2 / np.square(units).sum() >= 30
     assert found == sorted(found, key=lambda one: -one.score)
-    assert search(encoded, np.arange(n), losses, weights, clusters // 20, least=30, depth=2, n_groups=5) == []
+    assert search(encoded, np.arange(n), losses, Sampling(clusters // 20, weights), least=30, depth=2, n_groups=5) == []
 
 
 def test_only_the_rows_to_search_are_looked_at():
@@ -84,13 +85,15 @@ def test_only_the_rows_to_search_are_looked_at():
     rows = np.arange(0, len(losses), 2)
     changed = losses.copy()
     changed[1::2] = 1e6
-    first, second = (search(encoded, rows, each, None, least=20, depth=3, n_groups=5) for each in (losses, changed))
+    first, second = (
+        search(encoded, rows, each, Sampling(), least=20, depth=3, n_groups=5) for each in (losses, changed)
+    )
     assert [one.rule for one in first] == [one.rule for one in second]
 
 
 def test_candidates_differ_and_are_no_shadows_of_each_other():
     encoded, inside, losses = problem(4000)
-    found = search(encoded, np.arange(4000), losses, None, least=50, depth=3, n_groups=5)
+    found = search(encoded, np.arange(4000), losses, Sampling(), least=50, depth=3, n_groups=5)
     masks = [encoded.holds(one.rule, np.arange(4000)) for one in found]
     assert overlap(masks[0], inside) > 0.9
     assert all(overlap(a, b) <= 0.5 for a, b in combinations(masks, 2))
@@ -103,7 +106,7 @@ def test_a_group_inside_a_larger_one_is_found_too():
     frame = pd.DataFrame({"large": rng.random(6000) < 0.4, "small": rng.random(6000) < 0.1, "noise": rng.random(6000)})
     large, inside = frame["large"].to_numpy(), (frame["large"] & frame["small"]).to_numpy()
     losses = rng.exponential(size=6000) * np.where(inside, 12.0, np.where(large, 3.0, 1.0))
-    found = search(encode(Columns(frame), np.arange(6000), 50), np.arange(6000), losses, None, **OPTIONS)
+    found = search(encode(Columns(frame), np.arange(6000), 50), np.arange(6000), losses, Sampling(), **OPTIONS)
     masks = [np.isin(np.arange(6000), one.rows) for one in found]
     assert overlap(masks[0], large) == 1.0
     assert overlap(masks[1], inside) == 1.0

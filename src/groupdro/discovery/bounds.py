@@ -1,7 +1,7 @@
 """Lower bounds on how much larger the loss of each of several groups is than that of the other rows."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,29 +9,75 @@ from groupdro.data.grouping import Grouping
 from groupdro.evaluation.inference import LEAST_ERROR, draw_units, effective_sizes
 from groupdro.utils.types import Floats, Indices, Mask
 
-__all__ = ["Group", "Judged", "effective_size", "judge"]
+__all__ = ["Group", "Judged", "Quantity", "Sampling", "judge"]
 
 _NO_WEIGHT = 1e-100  # of a draw without any row; its square must not be zero
 _SKEWED = -0.5  # skewness from which losses count as mostly large; error rates above 62% have it
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
-    """A group to be judged, and what it is judged by.
+class Quantity:
+    """What is compared: a loss or a metric, per row.
 
     Attributes
     ----------
+    name : str
+        Its name.
     losses : ndarray of shape (n_rows,)
-        Losses.
+        Losses, or negated values if larger ones are better.
     counted : ndarray of bool of shape (n_rows,)
-        Rows that have a loss.
-    inside : ndarray of bool of shape (n_rows,)
-        Rows of the group.
+        Rows that have a value, such as the positive ones for recall.
+    sign : float
+        -1 if losses are negated values.
     """
 
+    name: str
     losses: Floats
     counted: Mask
+    sign: float = 1.0
+
+    def take(self, rows: Indices) -> "Quantity":
+        """Return the values of some rows."""
+        return replace(self, losses=self.losses[rows], counted=self.counted[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Sampling:
+    """Numbers of the rows' clusters, and their weights; None if rows are independent, or count alike."""
+
+    clusters: Indices | None = None
+    weights: Floats | None = None
+
+    def take(self, rows: Indices) -> "Sampling":
+        """Return those of some rows."""
+        return Sampling(
+            None if self.clusters is None else np.unique(self.clusters[rows], return_inverse=True)[1].ravel(),
+            None if self.weights is None else self.weights[rows],
+        )
+
+    def mass(self, counted: Mask) -> Floats:
+        """Return the weight of each row, zero for those that do not count."""
+        return counted.astype(np.float64) if self.weights is None else counted * self.weights
+
+    def effective_size(self, counted: Mask) -> float:
+        """Return the effective number of rows or clusters among those that count."""
+        if not counted.any():
+            return 0.0
+        n = len(counted)
+        everything = Grouping(np.array([0, n]), np.arange(n), ("all",), overlapping=False)
+        return float(effective_sizes(everything, self.clusters, self.weights, counted)[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """What is compared on some rows, and which of them are inside of a group."""
+
+    quantity: Quantity
     inside: Mask
+
+    def part(self, side: bool) -> Mask:
+        """Return the rows inside or outside that have a value."""
+        return self.quantity.counted & (self.inside == side)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +105,7 @@ class Judged:
 
 def judge(
     groups: list[Group],
-    clusters: Indices | None,
-    weights: Floats | None,
+    sampling: Sampling,
     *,
     least: float,
     level: float,
@@ -73,8 +118,8 @@ def judge(
     ----------
     groups : list of Group
         The groups, chosen without looking at these rows.
-    clusters, weights : ndarray of shape (n_rows,), optional
-        Cluster and weight of each row.
+    sampling : Sampling
+        Clusters and weights of these rows.
     least : float
         Effective number of rows (or clusters) that must be inside and outside; twice as many where large losses are
         the rule, and few rows do not show how small losses can be.
@@ -92,21 +137,16 @@ def judge(
     if not groups:
         nothing = np.empty(0)
         return Judged(nothing, nothing, nothing, np.empty(0, dtype=bool), np.nan)
-    n = len(groups[0].losses)
-    mass = np.ones(n) if weights is None else weights / weights.max()
-    units, draws = draw_units(n, clusters, n_bootstrap, seed)
+    n = len(groups[0].inside)
+    mass = np.ones(n) if sampling.weights is None else sampling.weights / sampling.weights.max()
+    units, draws = draw_units(n, sampling.clusters, n_bootstrap, seed)
     n_units = int(units.max()) + 1
     parts = [[_part(group, side, mass, units, n_units) for side in (True, False)] for group in groups]
     inside, outside = np.array([[part.mean for part in pair] for pair in parts]).T
     difference = inside - outside
     columns = [_columns(*pair) for pair in parts]
     everything = np.ones((1, n_units))
-    sizes = np.array(
-        [
-            min(effective_size(group.counted & (group.inside == side), clusters, weights) for side in (True, False))
-            for group in groups
-        ]
-    )
+    sizes = np.array([min(sampling.effective_size(group.part(side)) for side in (True, False)) for group in groups])
     errors = np.array([_studentised(everything, own)[1][0] for own in columns])
     errors *= np.sqrt(sizes / np.maximum(sizes - 1.0, 1.0))
     needed = np.array([least * (1 + _mostly_large(group)) for group in groups])
@@ -135,8 +175,8 @@ class _Part:
 
 
 def _part(group: Group, side: bool, mass: Floats, units: Indices, n_units: int) -> _Part:
-    rows = np.flatnonzero(group.counted & (group.inside == side))
-    own, losses, place = mass[rows], group.losses[rows], units[rows]
+    rows = np.flatnonzero(group.part(side))
+    own, losses, place = mass[rows], group.quantity.losses[rows], units[rows]
     mean = float(np.average(losses, weights=own)) if own.sum() > 0 else np.nan
     total, deviations = (
         np.bincount(place, weights=each, minlength=n_units).astype(np.float64) for each in (own, own * (losses - mean))
@@ -163,16 +203,7 @@ def _studentised(drawn: Floats, columns: Floats) -> tuple[Floats, Floats]:
 
 def _mostly_large(group: Group) -> bool:
     """Return whether losses are skewed to the left, as where most rows are errors."""
-    losses = group.losses[group.counted & group.inside]
+    losses = group.quantity.losses[group.part(True)]
     if not len(losses) or not losses.std() > 0:
         return False
     return bool(np.mean(((losses - losses.mean()) / losses.std()) ** 3) < _SKEWED)
-
-
-def effective_size(counted: Mask, clusters: Indices | None, weights: Floats | None) -> float:
-    """Return the effective number of rows or clusters among those that are counted."""
-    if not counted.any():
-        return 0.0
-    n = len(counted)
-    everything = Grouping(np.array([0, n]), np.arange(n), ("all",), overlapping=False)
-    return float(effective_sizes(everything, clusters, weights, counted)[0])

@@ -1,29 +1,27 @@
 """Find groups of rows in which a model fails, and report those that are not chance."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 from sklearn.base import clone, is_classifier
-from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold, StratifiedKFold
 from sklearn.utils.validation import has_fit_parameter
 
 from groupdro.data.given import GivenRows, read_clusters, read_given, read_weights
-from groupdro.discovery.bounds import Group, Judged, effective_size, judge
-from groupdro.discovery.conditions import Columns, EncodedColumns, Rule, encode
+from groupdro.discovery.bounds import Group, Judged, Quantity, Sampling, judge
+from groupdro.discovery.conditions import Columns, Rule, encode
 from groupdro.discovery.found import FoundGroups, note_on
-from groupdro.discovery.search import Candidate, search, unexplained_by
-from groupdro.evaluation.folds import keep_classes
+from groupdro.discovery.search import search, unexplained_by
+from groupdro.evaluation.folds import divide
 from groupdro.evaluation.headroom import headroom
 from groupdro.evaluation.metrics import METRICS, Metric, Outputs, read_metrics
 from groupdro.evaluation.models import call_inner, check_model
 from groupdro.evaluation.report import check_resampling
 from groupdro.evaluation.statistics import Average
 from groupdro.utils.arguments import check_flag, check_number, check_whole, number_of_rows
-from groupdro.utils.types import Floats, Indices, Mask
+from groupdro.utils.types import Indices, Mask
 from groupdro.utils.vectors import read_finite
 
 __all__ = ["find_groups"]
@@ -31,28 +29,6 @@ __all__ = ["find_groups"]
 _LEAST_ROWS, _LEAST_SHARE = 50, 0.01  # default of min_rows: in the half of the rows that is searched, and in the other
 _POWER = float(norm.ppf(0.8))
 _EXAMPLE = 0.1  # share of the rows for which the detectable difference is computed
-
-
-@dataclass(frozen=True, eq=False)
-class _Quantity:
-    """What is compared: a loss or a metric, per row.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    losses : ndarray of shape (n_rows,)
-        Losses, or negated values if larger ones are better.
-    counted : ndarray of bool of shape (n_rows,)
-        Rows that have a value, such as the positive ones for recall.
-    sign : float
-        -1 if losses are negated values.
-    """
-
-    name: str
-    losses: Floats
-    counted: Mask
-    sign: float = 1.0
 
 
 def find_groups(
@@ -161,15 +137,15 @@ def find_groups(
     if losses is None:
         more = {"sample_weight": sample_weight, "cluster": cluster, "offset": offset}
         given, quantities, in_sample = _of_model(model, X, y, loss, metrics, cv, seed=random_state, **more)
-        weights, clusters, n_rows = given.weights, given.clusters, len(given.y)
+        sampling, n_rows = Sampling(given.clusters, given.weights), len(given.y)
         described = Columns(given.X if columns is None else columns, "X" if columns is None else "columns")
     else:
         _refuse(model=model, X=X, y=y, metrics=metrics, cv=cv, linear=linear)
         n_rows = number_of_rows(losses, "losses")
         given, in_sample = None, None
         values = read_finite(losses, "losses", n_rows).astype(np.float64)
-        quantities = [_Quantity("loss", values, np.ones(n_rows, dtype=bool))]
-        weights, clusters = read_weights(sample_weight, n_rows), read_clusters(cluster, n_rows)
+        quantities = [Quantity("loss", values, np.ones(n_rows, dtype=bool))]
+        sampling = Sampling(read_clusters(cluster, n_rows), read_weights(sample_weight, n_rows))
         if columns is None:
             raise ValueError("columns must be given with losses: they describe the rows.")
         described = Columns(columns)
@@ -177,51 +153,45 @@ def find_groups(
         raise ValueError(f"columns has {described.n_rows} rows, but there are {n_rows}.")
     # Seeds of their own: with the given one, the draws would repeat the random numbers of data simulated with it.
     split_seed, draw_seed = np.random.SeedSequence(random_state).generate_state(2).tolist()
-    searched, judging = _halves(n_rows, clusters, weights, split_seed)
+    searched, judging = _halves(n_rows, sampling, split_seed)
     least = max(_LEAST_ROWS, math.ceil(_LEAST_SHARE * len(searched))) if min_rows is None else int(min_rows)
     encoded = encode(described, searched, least)
     _say(verbose, f"{len(encoded.conditions)} conditions on {len(described.names)} columns")
-    options: dict[str, Any] = {"least": least, "depth": max_conditions, "n_groups": n_groups}
-    found = [_search(encoded, searched, each, weights, clusters, **options) for each in quantities]
+    found = []
+    for quantity in quantities:
+        rows = searched[quantity.counted[searched]]
+        some = len(encoded.conditions) > 0 and len(rows) >= 2 * least
+        options: dict[str, Any] = {"least": least, "depth": max_conditions, "n_groups": n_groups}
+        found.append(search(encoded, rows, quantity.losses, sampling, **options) if some else [])
     _say(verbose, f"{sum(map(len, found))} candidates in {len(searched)} rows")
-    candidates = [(each, one) for each, those in zip(quantities, found, strict=True) for one in those]
+    rules = [Rule(tuple(encoded.conditions[c] for c in one.rule)) for those in found for one in those]
     groups = [
-        Group(each.losses[judging], each.counted[judging], encoded.holds(one.rule, judging)) for each, one in candidates
+        Group(quantity.take(judging), encoded.holds(one.rule, judging))
+        for quantity, those in zip(quantities, found, strict=True)
+        for one in those
     ]
-    judged_by = None if clusters is None else np.unique(clusters[judging], return_inverse=True)[1].ravel()
-    own_weights = None if weights is None else weights[judging]
-    how: dict[str, Any] = {"least": least, "level": level, "n_bootstrap": n_bootstrap, "seed": draw_seed}
-    judged = judge(groups, judged_by, own_weights, **how)
-    reported = [int(k) for k in np.argsort(-judged.low, kind="stable") if judged.low[k] > 0]
-    # A group inside or around one found before it must also be worse than that one explains.
-    before = {k: [groups[j].inside for j in range(k) if candidates[j][0] is candidates[k][0]] for k in reported}
-    later = [k for k in reported if before[k]]
-    rests = judge([_unexplained(groups[k], before[k], own_weights) for k in later], judged_by, own_weights, **how)
-    shadows = {k for k, low in zip(later, rests.low, strict=True) if not low > 0}
-    rows = []
-    for k in reported:
-        if k in shadows:
-            continue
-        quantity, one = candidates[k]
-        rule = Rule(tuple(encoded.conditions[c] for c in one.rule))
-        row = {"group": str(rule), "metric": quantity.name, **_figures(judged, groups[k], k, quantity, own_weights)}
-        if linear is not None and linear is not False:
-            row["headroom"] = _headroom(model, given, rule.holds(described), linear)
-        rows.append((rule, {**row, "note": note_on(row.get("headroom", np.nan))}))
+    there = sampling.take(judging)
+    judged, reported = _judge(groups, there, least=least, level=level, n_bootstrap=n_bootstrap, seed=draw_seed)
+    table = [_figures(rules[k], groups[k], judged, k, there) for k in reported]
+    names = [name for name in _TABLE if name != "metric" or len(quantities) > 1]
+    if linear is None or linear is False:
+        names.remove("headroom")
+    else:
+        for row, k in zip(table, reported, strict=True):
+            row["headroom"] = _headroom(model, given, rules[k].holds(described), linear)
+            row["note"] = note_on(row["headroom"])
     # Without any bound, such as where there is no candidate, that of independent normal numbers.
     critical = float(norm.ppf(level ** (1.0 / n_groups))) if np.isnan(judged.critical) else judged.critical
-    detectable = _detectable(quantities[0], found[0], critical, judging, judged_by, own_weights, least)
-    names = [name for name in _TABLE if name in (rows[0][1] if rows else _TABLE[:-2])]
-    names = [name for name in names if name != "metric" or len(quantities) > 1]
+    limit = max(critical, found[0][0].score if found[0] else 0.0)
     return FoundGroups(
-        columns={name: [row[name] for _, row in rows] for name in names},
-        rules=tuple(rule for rule, _ in rows),
+        columns={name: [row[name] for row in table] for name in names},
+        rules=tuple(rules[k] for k in reported),
         level=level,
         metrics=tuple(each.name for each in quantities),
         searched=tuple(described.names),
         n_conditions=len(encoded.conditions),
         n_rows=(len(searched), len(judging)),
-        detectable=(_EXAMPLE, detectable),
+        detectable=(_EXAMPLE, _detectable(quantities[0].take(judging), there, limit, least)),
         in_sample=in_sample,
         _seen=encoded.keys[np.concatenate([searched, judging])],
     )
@@ -230,24 +200,42 @@ def find_groups(
 _TABLE = "group", "metric", "rows", "share", "inside", "outside", "difference", "at_least", "headroom", "note"
 
 
-def _figures(judged: Judged, group: Group, k: int, quantity: _Quantity, weights: Floats | None) -> dict[str, Any]:
+def _judge(groups: list[Group], sampling: Sampling, **options: Any) -> tuple[Judged, list[int]]:
+    """Return the bounds of all groups, and the numbers of those to report, worst first.
+
+    A group that was found after others must also be worse than those others explain.
+    """
+    judged = judge(groups, sampling, **options)
+    rest: dict[int, Group] = {}
+    for k in np.flatnonzero(judged.low > 0).tolist():
+        quantity = groups[k].quantity
+        before = [one.inside for one in groups[:k] if one.quantity.name == quantity.name]
+        if before:
+            losses = unexplained_by(before, quantity.losses, sampling.mass(quantity.counted))
+            rest[k] = Group(replace(quantity, losses=losses), groups[k].inside)
+    explained = {
+        k for k, low in zip(rest, judge([*rest.values()], sampling, **options).low, strict=True) if not low > 0
+    }
+    return judged, [
+        k for k in np.argsort(-judged.low, kind="stable").tolist() if judged.low[k] > 0 and k not in explained
+    ]
+
+
+def _figures(rule: Rule, group: Group, judged: Judged, k: int, sampling: Sampling) -> dict[str, Any]:
     """Return the figures of a group in the table, all of them from the rows that it was judged on."""
-    inside = group.inside & group.counted
-    mass = group.counted.astype(np.float64) if weights is None else group.counted * weights
+    quantity, inside = group.quantity, group.inside & group.quantity.counted
+    mass = sampling.mass(quantity.counted)
     return {
+        "group": str(rule),
+        "metric": quantity.name,
         "rows": int(inside.sum()),
         "share": float(mass[inside].sum() / mass.sum()),
         "inside": quantity.sign * float(judged.inside[k]),
         "outside": quantity.sign * float(judged.outside[k]),
         "difference": float(judged.inside[k] - judged.outside[k]),
         "at_least": float(judged.low[k]),
+        "note": "",
     }
-
-
-def _unexplained(group: Group, before: list[Mask], weights: Floats | None) -> Group:
-    """Return a group with what is left of the losses if each row's mean in some other groups is subtracted."""
-    mass = group.counted.astype(np.float64) if weights is None else group.counted * weights
-    return replace(group, losses=unexplained_by(before, group.losses, mass))
 
 
 def _refuse(**given: Any) -> None:
@@ -263,7 +251,7 @@ def _say(verbose: bool, text: str) -> None:
 
 def _of_model(
     model: Any, X: Any, y: Any, loss: Any, metrics: Any, cv: int | None, *, offset: Any, seed: int, **more: Any
-) -> tuple[GivenRows, list[_Quantity], bool | None]:
+) -> tuple[GivenRows, list[Quantity], bool | None]:
     """Return the rows, what is compared on them, and whether the model was fitted on them."""
     if model is None or X is None:
         raise ValueError("model, X and y must be given, or losses and columns.")
@@ -282,29 +270,17 @@ def _of_model(
     if offset is not None:
         raise ValueError("offset requires a fitted model, not cv.")
     losses, counted = np.zeros((len(wanted), len(given.y))), np.zeros((len(wanted), len(given.y)), dtype=bool)
-    for train, test in _folds(given, cv, seed, classes=classes):
+    for train, test in divide(given, n_splits=cv, seed=seed, classes=classes):
         part, rest = given.take(train), given.take(test)
         fits = part.weights is not None and has_fit_parameter(model, "sample_weight")
         own = clone(model).fit(part.X, part.y, **({"sample_weight": part.weights} if fits else {}))
         outputs = Outputs(own, rest.X, rest.y, loss=loss)
         found = [_quantity(each, outputs) for each in wanted]
         losses[:, test], counted[:, test] = [one.losses for one in found], [one.counted for one in found]
-    return given, [_Quantity(one.name, losses[k], counted[k], one.sign) for k, one in enumerate(found)], False
+    return given, [Quantity(one.name, losses[k], counted[k], one.sign) for k, one in enumerate(found)], False
 
 
-def _folds(given: GivenRows, cv: int, seed: int, *, classes: bool) -> Iterator[tuple[Indices, Indices]]:
-    shuffled: dict[str, Any] = {"shuffle": True, "random_state": seed}
-    if given.clusters is None:
-        folds = (StratifiedKFold if classes else KFold)(cv, **shuffled).split(given.y, given.y)
-    else:
-        folds = (StratifiedGroupKFold(cv, **shuffled) if classes else GroupKFold(cv)).split(
-            given.y, given.y, given.clusters
-        )
-    for train, test in folds:
-        yield keep_classes(train, test, given.y) if classes else (train, test)
-
-
-def _quantity(metric: Metric, outputs: Outputs) -> _Quantity:
+def _quantity(metric: Metric, outputs: Outputs) -> Quantity:
     statistic = metric.of(outputs)
     if not (isinstance(statistic, Average) and metric.scale == "plain"):
         averages = [name for name, one in METRICS.items() if one.task in (None, metric.task) and name in _AVERAGES]
@@ -314,7 +290,7 @@ def _quantity(metric: Metric, outputs: Outputs) -> _Quantity:
         )
     name = "loss" if metric is METRICS["risk"] else metric.name
     sign = -1.0 if metric.larger_is_better else 1.0
-    return _Quantity(name, sign * statistic.values, statistic.counted, sign)
+    return Quantity(name, sign * statistic.values, statistic.counted, sign)
 
 
 _AVERAGES = (
@@ -323,52 +299,27 @@ _AVERAGES = (
 )
 
 
-def _halves(n_rows: int, clusters: Indices | None, weights: Floats | None, seed: int) -> tuple[Indices, Indices]:
+def _halves(n_rows: int, sampling: Sampling, seed: int) -> tuple[Indices, Indices]:
     """Return the rows to search and those to judge on: random halves of the rows or clusters with a weight."""
-    rows = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
-    units = rows if clusters is None else clusters[rows]
+    rows = np.arange(n_rows) if sampling.weights is None else np.flatnonzero(sampling.weights)
+    units = rows if sampling.clusters is None else sampling.clusters[rows]
     known = np.unique(units)
     chosen = np.random.default_rng(seed).permutation(known)[: len(known) // 2]
     first = np.isin(units, chosen)
     return rows[first], rows[~first]
 
 
-def _search(
-    encoded: EncodedColumns,
-    rows: Indices,
-    quantity: _Quantity,
-    weights: Floats | None,
-    clusters: Indices | None,
-    **options: Any,
-) -> list[Candidate]:
-    counted = rows[quantity.counted[rows]]
-    if not len(encoded.conditions) or len(counted) < 2 * options["least"]:
-        return []
-    return search(encoded, counted, quantity.losses, weights, clusters, **options)
-
-
-def _detectable(
-    quantity: _Quantity,
-    found: list[Candidate],
-    critical: float,
-    rows: Indices,
-    clusters: Indices | None,
-    weights: Floats | None,
-    least: int,
-) -> float:
+def _detectable(quantity: Quantity, sampling: Sampling, limit: float, least: int) -> float:
     """Return how much worse a group must be to be found with a probability of 80%, approximately.
 
-    It must exceed the best score that chance gave in the search, and the lower bound must exceed zero. NaN if a group
-    of that share would have too few rows.
+    It must exceed the best score that chance gave in the search, and the lower bound must exceed zero: the limit is the
+    larger of both. NaN if a group of that share would have too few rows.
     """
-    counted = quantity.counted[rows]
-    n = effective_size(counted, clusters, weights)
+    n = sampling.effective_size(quantity.counted)
     if n * _EXAMPLE < least:
         return np.nan
-    spread = float(np.std(quantity.losses[rows][counted]))
-    return float(
-        (max(critical, found[0].score if found else 0.0) + _POWER) * spread / np.sqrt(n * _EXAMPLE * (1.0 - _EXAMPLE))
-    )
+    spread = float(np.std(quantity.losses[quantity.counted]))
+    return float((limit + _POWER) * spread / np.sqrt(n * _EXAMPLE * (1.0 - _EXAMPLE)))
 
 
 def _headroom(model: Any, given: GivenRows | None, inside: Mask, linear: Any) -> float:

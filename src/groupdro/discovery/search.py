@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from groupdro.discovery.bounds import Sampling
 from groupdro.discovery.conditions import EncodedColumns
 from groupdro.kernels.histogram import column_histograms
 from groupdro.utils.threads import map_threads
@@ -52,8 +53,7 @@ def search(
     encoded: EncodedColumns,
     searched: Indices,
     losses: Floats,
-    weights: Floats | None,
-    clusters: Indices | None = None,
+    sampling: Sampling,
     *,
     least: float,
     depth: int,
@@ -71,10 +71,10 @@ def search(
         All rows.
     searched : ndarray of int
         The rows to search.
-    losses, weights : ndarray of shape (n_rows,)
-        Losses of all rows, and their weights if they differ.
-    clusters : ndarray of int of shape (n_rows,), optional
-        Cluster of each row.
+    losses : ndarray of shape (n_rows,)
+        Losses of all rows.
+    sampling : Sampling
+        Clusters and weights of all rows.
     least : float
         Effective number of rows (or clusters) that must be inside and outside.
     depth : int
@@ -90,8 +90,8 @@ def search(
     own = losses[searched]
     if not ((own == 0) | (own == 1)).all():
         own = np.minimum(own, np.quantile(own, _CLIPPED))
-    mass = np.ones(len(own)) if weights is None else weights[searched] / weights[searched].mean()
-    units = None if clusters is None else np.unique(clusters[searched], return_inverse=True)[1].ravel()
+    there = sampling.take(searched)
+    units, mass = there.clusters, np.ones(len(own)) if there.weights is None else there.weights / there.weights.mean()
     codes = np.ascontiguousarray(encoded.codes[searched])
     scorer = _Scorer(encoded, codes, own, mass, units, least)
     pool = _beam_search(scorer, depth)
