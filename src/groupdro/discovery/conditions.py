@@ -1,8 +1,6 @@
 """Conditions on describing columns: a number below or above a cut, a category, missing or not; and conjunctions."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -40,6 +38,14 @@ class Column:
     missing: Mask
     categories: list[Any] | None = None
 
+    def equal_to(self, value: Any) -> Mask:
+        """Return where the values are equal to one of the same type."""
+        if self.categories is None:
+            number = isinstance(value, int | float) and self.values.dtype.kind in "iuf"
+            return self.values == value if number else np.zeros(len(self.values), dtype=bool)
+        alike = [k for k, own in enumerate(self.categories) if type(own) is type(value) and own == value]
+        return np.isin(self.values, alike)
+
     def add_to(self, keys: Array) -> None:
         """Mix the values into a number per row."""
         if self.categories is None:
@@ -64,42 +70,36 @@ class Columns:
     """
 
     def __init__(self, given: Any, argument: str = "columns"):
-        with error_prefix(argument):
-            frame = nw.from_native(as_table(given), pass_through=True)
-            frame = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
-            self.frame: Any = frame if isinstance(frame, nw.DataFrame) else None
-            if self.frame is None:
-                self._array = np.asarray(given)
-                if self._array.ndim != 2:
-                    raise TypeError(
-                        f"{argument} must be a DataFrame or an array of columns that describe the rows, got "
-                        f"{type(given).__name__} of shape {self._array.shape}."
-                    )
         self._argument = argument
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return list(self.frame.columns) if self.frame is not None else [f"x{j}" for j in range(self._array.shape[1])]
+        with error_prefix(argument):
+            table = nw.from_native(as_table(given), pass_through=True)
+            table = table.collect() if isinstance(table, nw.LazyFrame) else table
+        self._frame = table if isinstance(table, nw.DataFrame) else None
+        self._columns: dict[str, Any]
+        if self._frame is not None:
+            self._columns = {name: self._frame.get_column(name) for name in self._frame.columns}
+            self.n_rows = len(self._frame)
+            return
+        array = np.asarray(given)
+        if array.ndim != 2:
+            raise TypeError(
+                f"{argument} must be a DataFrame or an array of columns that describe the rows, got "
+                f"{type(given).__name__} of shape {array.shape}."
+            )
+        self._columns = {f"x{j}": column for j, column in enumerate(array.T)}
+        self.n_rows = len(array)
 
     @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return len(self.frame if self.frame is not None else self._array)
-
-    def __iter__(self) -> Iterator[tuple[str, Column]]:
-        """Yield the name and the values of each column."""
-        for name in self.names:
-            yield name, self[name]
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self._columns)
 
     def __getitem__(self, name: str) -> Column:
         """Read a column."""
-        if name not in self.names:
+        if name not in self._columns:
             raise ValueError(f"{self._argument} has no column {name!r}, which a found group is described by.")
         with error_prefix(f"{self._argument}[{name!r}]"):
-            if self.frame is None:
-                return _read_array(self._array[:, self.names.index(name)])
-            return _read_series(self.frame.get_column(name))
+            return _read(self._columns[name])
 
     def keys(self, names: list[str]) -> Array:
         """Return a number per row, the same for rows that are alike in some columns whatever library they are from."""
@@ -110,14 +110,14 @@ class Columns:
 
     def like(self, data: dict[str, Mask]) -> Any:
         """Return columns as a table of the same library, or as an array if the columns were given as one."""
-        if self.frame is None:
+        if self._frame is None:
             return np.column_stack([*data.values(), np.empty((self.n_rows, 0), dtype=bool)]).astype(bool)
+        native = nw.to_native(self._frame)
         if not data:
-            return nw.to_native(self.frame.drop(self.frame.columns))
-        table = nw.to_native(nw.from_dict(data, backend=self.frame.implementation))
-        index = getattr(nw.to_native(self.frame), "index", None)
-        if index is not None:  # of pandas
-            table.index = index
+            return nw.to_native(self._frame.drop(self._frame.columns))
+        table = nw.to_native(nw.from_dict(data, backend=self._frame.implementation))
+        if hasattr(native, "index"):  # of pandas
+            table.index = native.index
         return table
 
 
@@ -125,30 +125,28 @@ def _digest(category: Any) -> int:
     return int.from_bytes(blake2b(str(category).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
-def _read_series(series: "nw.Series[Any]") -> Column:
+def _read(values: Any) -> Column:
+    """Read a series of narwhals, or an array."""
+    if isinstance(values, nw.Series):
+        values = _as_array(values)
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iufmM":
+        return Column(values, np.isnan(values) if values.dtype.kind in "iuf" else np.isnat(values))
+    codes, categories = read_labels(values)
+    return Column(codes, codes < 0, categories)
+
+
+def _as_array(series: "nw.Series[Any]") -> Any:
+    """Return numbers and times as an array, and other values unchanged."""
     kind = series.dtype
     if kind.is_numeric():
         values = series.to_numpy()
-        if values.dtype.kind not in "iuf":  # decimals, or integers with missing values
-            values = series.cast(nw.Float64).to_numpy()
-        return _read_array(values)
+        # Decimals, and integers with missing values, are of another type.
+        return values if values.dtype.kind in "iuf" else series.cast(nw.Float64).to_numpy()
     if kind == nw.Date:
-        series = series.cast(nw.Datetime("us"))
-    elif isinstance(kind, nw.Datetime) and kind.time_zone is not None:
+        return series.cast(nw.Datetime("us")).to_numpy()
+    if isinstance(kind, nw.Datetime) and kind.time_zone is not None:
         series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    if kind in (nw.Date, nw.Datetime, nw.Duration):
-        return _read_array(series.to_numpy())
-    codes, categories = read_labels(series)
-    return Column(codes, codes < 0, categories)
-
-
-def _read_array(values: Array) -> Column:
-    if values.dtype.kind in "iuf":
-        return Column(values, np.isnan(values))
-    if values.dtype.kind in "mM":
-        return Column(values, np.isnat(values))
-    codes, categories = read_labels(values)
-    return Column(codes, codes < 0, categories)
+    return series.to_numpy() if kind in (nw.Datetime, nw.Duration) else series
 
 
 @dataclass(frozen=True)
@@ -175,14 +173,10 @@ class Condition:
         if self.kind in ("missing", "present"):
             return np.asarray(found.missing == (self.kind == "missing"))
         if self.kind == "=":
-            if found.categories is None:
-                number = isinstance(self.value, int | float) and found.values.dtype.kind in "iuf"
-                return found.values == self.value if number else np.zeros(len(found.values), dtype=bool)
-            matches = [k for k, category in enumerate(found.categories) if _same(category, self.value)]
-            return np.isin(found.values, matches)
+            return found.equal_to(self.value)
+        if found.missing.all():
+            return np.zeros(len(found.values), dtype=bool)
         if found.categories is not None:
-            if found.missing.all():
-                return np.zeros(len(found.values), dtype=bool)
             raise TypeError(f"column {self.column!r} had numbers when groups were found, and has none now.")
         below = found.values <= self.value
         return ~found.missing & (below if self.kind == "<=" else ~below)
@@ -195,10 +189,6 @@ class Condition:
 
 def _text(value: Any) -> str:
     return str(np.datetime_as_string(value, unit="auto")) if isinstance(value, np.datetime64) else str(value)
-
-
-def _same(category: Any, value: Any) -> bool:
-    return type(category) is type(value) and category == value
 
 
 @dataclass(frozen=True)
@@ -276,11 +266,13 @@ def encode(columns: Columns, searched: Indices, least: int) -> EncodedColumns:
     coded: list[Array] = []
     found: list[tuple[int, Condition, int, int]] = []
     keys = np.zeros(columns.n_rows, dtype=np.uint64)
-    for name, column in columns:
+    for name in columns.names:
+        column = columns[name]
         column.add_to(keys)
-        codes, own = _encode_categories(name, column, searched, least)
         if column.categories is None:
             codes, own = _encode_numbers(name, column, searched)
+        else:
+            codes, own = _encode_categories(name, column, searched, least)
         missing = int(codes.max(initial=0)) + 1
         if least <= column.missing[searched].sum() <= len(searched) - least:
             own += [(Condition(name, "missing"), missing, missing + 1), (Condition(name, "present"), 0, missing)]
@@ -297,8 +289,7 @@ def encode(columns: Columns, searched: Indices, least: int) -> EncodedColumns:
 def _encode_categories(
     name: str, column: Column, searched: Indices, least: int
 ) -> tuple[Array, list[tuple[Condition, int, int]]]:
-    if column.categories is None:
-        return np.zeros(0, dtype=np.uint8), []
+    assert column.categories is not None
     present = column.values[searched][~column.missing[searched]]
     sizes = np.bincount(present, minlength=len(column.categories))
     kept = np.argsort(-sizes, kind="stable")[:_MOST_CATEGORIES]
@@ -339,13 +330,10 @@ def _cuts(ordered: Array) -> Array:
     """Return cuts near quantiles: between two values that occur, the number that is shortest to write."""
     if not len(ordered):
         return ordered
-    places = np.unique(np.searchsorted(ordered, ordered[_quantile_places(len(ordered))], side="right"))
+    quantiles = ordered[np.arange(1, _N_CUTS + 1) * len(ordered) // (_N_CUTS + 1)]
+    places = np.unique(np.searchsorted(ordered, quantiles, side="right"))
     places = places[places < len(ordered)]
     return np.array([_shortest(ordered[k - 1], ordered[k]) for k in places], dtype=ordered.dtype)
-
-
-def _quantile_places(n: int) -> Indices:
-    return (np.arange(1, _N_CUTS + 1) * n // (_N_CUTS + 1)).clip(0, n - 1)
 
 
 def _shortest(low: Any, high: Any) -> Any:
