@@ -69,15 +69,14 @@ class Panel:
         By seed: the certified lower and upper bound of the best value.
     repeated : dict
         By method and output: seeds that were run, also if all runs are the same and count as one.
-    clock : {"seconds", "CPU seconds"}
-        What the column "seconds" of the curves has: the clock of an idle machine if every chosen setting was timed on
-        one, and otherwise each run's own processor time.
+    timed : set
+        Methods and outputs whose settings were timed on an idle machine; the column "seconds" of others is NaN.
     """
 
     def __init__(self, setup: str, folder: Path | None = None):
         self.setup, folder = setup, folder or RESULTS
         points = pd.read_parquet(folder / f"paper_{setup}.parquet")
-        points["seconds"], self.clock = _seconds(setup, points, folder)
+        points["seconds"] = _seconds(setup, points, folder)
         bounds = pd.read_parquet(folder / "paper_best.parquet")
         bounds = bounds[bounds["setup"] == setup].set_index("seed")
         self.best = {seed: (float(row["lower"]), float(row["upper"])) for seed, row in bounds.iterrows()}
@@ -90,6 +89,8 @@ class Panel:
             runs = {int(seed): run for seed, run in own.groupby("seed")}
             self.curves[method, output] = runs if SETUPS[setup].new_data else _different(runs)
             self.repeated[method, output] = len(runs)
+        self.timed = {curve for curve, runs in self.curves.items()
+                      if not any(run["seconds"].isna().any() for run in runs.values())}  # fmt: skip
 
     @property
     def kind(self) -> str:
@@ -176,22 +177,23 @@ class Panel:
         return float(min(run[run["multiples"] <= BUDGET * (1 + 1e-6)]["seconds"].max() for run in runs))
 
     def common_seconds(self) -> float:
-        """Return the seconds up to which no curve has ended."""
-        ends = [run["seconds"].max() for runs in self.curves.values() for run in runs.values()
+        """Return the seconds up to which no timed curve has ended."""
+        ends = [run["seconds"].max() for curve in self.timed for run in self.curves[curve].values()
                 if run["status"].iloc[0] != "converged"]  # fmt: skip
         return float(min(ends))
 
 
-def _seconds(setup: str, points: pd.DataFrame, folder: Path) -> tuple[pd.Series, str]:
-    """Return the seconds of points, and what they are."""
+def _seconds(setup: str, points: pd.DataFrame, folder: Path) -> pd.Series:
+    """Return the seconds of points on an idle machine; NaN for settings that were not timed on one."""
     found = pd.Series(np.nan, index=points.index)
-    timed = pd.read_parquet(folder / TIMINGS) if (folder / TIMINGS).exists() else None
+    if not (folder / TIMINGS).exists():
+        return found
+    timed = pd.read_parquet(folder / TIMINGS)
     for (method, setting), part in points.groupby(["method", "setting"]):
-        own = None if timed is None else clock(timed, setup, method, setting, part["multiples"].to_numpy(float))
-        if own is None:
-            return points["cpu"], "CPU seconds"
-        found.loc[part.index] = own
-    return found, "seconds"
+        own = clock(timed, setup, method, setting, part["multiples"].to_numpy(float))
+        if own is not None:
+            found.loc[part.index] = own
+    return found
 
 
 def _different(runs: dict[int, pd.DataFrame]) -> dict[int, pd.DataFrame]:

@@ -131,19 +131,20 @@ def _spread(values: list[float], column: str) -> tuple[float, float, float]:
 
 
 def draw_setup(name: str) -> None:
-    """Draw the panels of a set-up: training suboptimality by evaluations and seconds, and test values."""
+    """Draw a set-up: training suboptimality by evaluations, and by seconds if all were timed, and test values."""
     own = panel(name)
     curves = shown_curves(own)
     value = "risk" if own.kind == "gdro" else "excess risk"
     parts = [("multiples", "above", f"worst {value}, training rows, above the best"),
              ("seconds", "above", f"worst {value}, training rows, above the best"),
              ("multiples", "test", f"worst {value}, test rows")]  # fmt: skip
-    figure, axes = plt.subplots(3, 1, figsize=(WIDTH, 7.6), layout="constrained")
+    parts = [part for part in parts if part[0] == "multiples" or own.timed.issuperset(curves)]
+    figure, axes = plt.subplots(len(parts), 1, figsize=(WIDTH, 1.0 + 2.2 * len(parts)), layout="constrained")
     for ax, (x, column, title) in zip(axes, parts, strict=True):
         for curve in curves:
             _draw_curve(ax, own, curve, x, column)
         ax.set_title(title, loc="left")
-        ax.set_xlabel("gradient evaluations / rows" if x == "multiples" else own.clock)
+        ax.set_xlabel("gradient evaluations / rows" if x == "multiples" else x)
         if column == "above":
             ax.set_yscale("log")
         if x == "seconds":
@@ -155,7 +156,7 @@ def draw_setup(name: str) -> None:
         else:
             ax.set_xlim(0, BUDGET)
         ax.spines[["top", "right"]].set_visible(False)
-    _limit_test(axes[2], own, curves)
+    _limit_test(axes[-1], own, curves)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside lower center", ncols=2, frameon=False, handlelength=2.2, columnspacing=0.8,

@@ -192,7 +192,7 @@ def _section(own: Panel) -> str:
         f"![Suboptimality by evaluations and seconds, and test values](results/paper_{own.setup}.svg)",
         "Suboptimality on training rows at budgets in multiples of the rows:",
         value_table(own),
-        f"Multiples of the rows and {own.clock} until the worst value is within a share of the best:",
+        f"Multiples of the rows{' and seconds' * bool(own.timed)} until the worst value is within a share of the best:",
         reach_table(own),
     ]
     parts += [f"Worst value on test rows. {_zero_words(own)}", test_table(own)]
@@ -257,24 +257,26 @@ def _timing_words(panels: list[Panel]) -> str:
         "The runs of all seeds were made on one thread of a shared machine with two cores, whose load average was "
         f"between {loads.min():.1f} and {loads.max():.1f} when they began and ended."
     )
-    timed = [own for own in panels if own.clock == "seconds"]
-    if timed:
-        table = pd.read_parquet(RESULTS / TIMINGS)
-        table = table[table["setup"].isin([own.setup for own in timed])]
+    if any(own.timed for own in panels):
+        keys = ["setup", "method", "setting"]
+        stored = [pd.read_parquet(RESULTS / f"paper_{own.setup}.parquet", columns=keys[1:]).assign(setup=own.setup)
+                  for own in panels]  # fmt: skip
+        table = pd.read_parquet(RESULTS / TIMINGS).merge(pd.concat(stored).drop_duplicates(), on=keys)
         words += (
-            f" Seconds are those of an idle machine: {n_settings(table)} runs, one of each chosen setting on seed 0, "
+            f" Seconds are those of an idle machine: {n_settings(table)} runs, one of each setting on seed 0, "
             "were made again, one at a time, while other processes kept at most "
             f"{table['others'].max():.2f} cores busy (the load average, which remembers earlier minutes, was "
             f"{table['load_start'].min():.1f} to {table['load_end'].max():.1f}); the other seeds take their clock from "
             "them, by the multiples that they have spent, so that intervals of seconds show how these vary, and not "
             "how a timing does. The evaluations for the curves are not counted."
         )
-    if len(timed) < len(panels):
-        names = "; ".join(SETUPS[own.setup].title for own in panels if own not in timed)
-        words += (
-            f" Not timed on an idle machine: {names}. Seconds there are CPU seconds of the process beside other "
-            "work, and of different days, on which the machine was not equally fast: they decide nothing."
-        )
+    missing = []
+    for own in panels:
+        names = dict.fromkeys(curve[0] for curve in own.curves if curve not in own.timed)
+        if names:
+            missing.append(f"{SETUPS[own.setup].title} ({'; '.join(names)})")
+    if missing:
+        words += f" Not timed yet: {', '.join(missing)}. Figures and counts by seconds need all methods of a set-up."
     return words
 
 
@@ -312,7 +314,7 @@ def _commands(panels: list[Panel]) -> str:
         lines.append(line + f" --methods {names}" * (len(run) < len(fitting)))
     seeds = pd.read_parquet(RESULTS / "paper_complexity.parquet")["seed"].nunique()
     lines.append("python -m benchmarks.paper complexity" + f" --seeds {seeds}" * (seeds < complexity.SEEDS))
-    timed = [own.setup for own in panels if own.clock == "seconds"]
+    timed = [own.setup for own in panels if own.timed]
     lines += [f"python -m benchmarks.paper timings {' '.join(timed)}"] if timed else []
     return "\n".join(["python -m benchmarks.paper radius", *lines])
 

@@ -141,9 +141,9 @@ def best_rival_table(panels: list[Panel]) -> tuple[str, dict[str, Counter]]:
     rows: list[tuple[int, list[str]]] = []
     counts: dict[str, Counter] = {"multiples": Counter(), "seconds": Counter()}
     for own in panels:
-        most = own.common_seconds()
         cases = [("multiples", float(b), f"{b} multiples") for b in BUDGETS]
-        if own.clock == "seconds":
+        if own.timed.issuperset(own.curves):  # the best rival may be one that was not timed
+            most = own.common_seconds()
             cases += [("seconds", most / k, f"{number(most / k)} s") for k in (8, 4, 2, 1)]
         for x, budget, words in cases:
             rival = _best_rival(own, budget, x)
@@ -165,19 +165,21 @@ def best_rival_table(panels: list[Panel]) -> tuple[str, dict[str, Counter]]:
 
 
 def reach_table(own: Panel) -> str:
-    """Return evaluations and seconds until relative suboptimalities."""
-    rows = []
+    """Return evaluations and, if they were measured, seconds until relative suboptimalities."""
+    rows, axes = [], ("multiples", "seconds")[: 1 + bool(own.timed)]
     for curve in own.curves:
         cells = []
-        for x in ("multiples", "seconds"):
+        for x in axes:
             for level in LEVELS:
+                if x == "seconds" and curve not in own.timed:
+                    cells.append("not timed")
+                    continue
                 values = np.array(list(own.reached(curve, level, x).values()))
                 there = {k: v for k, v in enumerate(values) if np.isfinite(v)}
                 words = "never" if not there else of_seeds(there, len(values))
                 cells.append(words or spread(geometric(values)))
         rows.append([label(curve), *cells])
-    header = [f"multiples to {level:g}" for level in LEVELS] + [f"{own.clock} to {level:g}" for level in LEVELS]
-    return rows_of(["method", *header], rows)
+    return rows_of(["method", *(f"{x} to {level:g}" for x in axes for level in LEVELS)], rows)
 
 
 def test_table(own: Panel) -> str:
