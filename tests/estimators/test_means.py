@@ -150,6 +150,10 @@ def test_models_of_others_are_compared_by_the_same_deviance():
     found = gd.compare(X, COUNTS, GROUPS, estimator=gd.GroupDRORegressor(loss="poisson"), models=models, cv=None)
     risks = dict(zip(found.columns["model"], found.columns["mean_risk"], strict=True))
     assert risks["poisson"] == pytest.approx(risks["ERM"], rel=1e-2)
+    # The headroom is in the same units: that of the model in the table.
+    worst = dict(zip(found.columns["model"], found.columns["worst_risk"], strict=True))
+    assert found.headroom.worst == pytest.approx(worst[found.recommended], rel=1e-9)
+    assert found.headroom.least <= min(worst.values())
 
 
 def test_stores_and_cross_validation_take_these_losses(tmp_path):

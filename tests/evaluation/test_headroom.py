@@ -10,7 +10,8 @@ from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, Stand
 from sklearn.tree import DecisionTreeClassifier
 
 import groupdro as gd
-from groupdro import GroupDROClassifier, headroom
+from groupdro import GroupDROClassifier, GroupDRORegressor, group_report, headroom
+from groupdro.losses import Poisson
 from tests.estimators.test_robustness import make_data, overlapping
 from tests.reference.blends import Blend
 
@@ -181,3 +182,28 @@ def test_models_without_probabilities_and_labels_of_one_class_are_refused_by_nam
     with pytest.raises(ValueError, match="groups"):
         headroom(plain(2, X, y), X, y, groups[:-1])
     assert gd.headroom is headroom
+
+
+@pytest.mark.parametrize("name", ["poisson", "gamma", "quantile", "huber"])
+def test_a_regressor_is_judged_by_its_own_loss_and_others_by_the_one_that_is_given(name):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 2)), np.arange(300) % 3
+    mean = np.exp(0.5 * X[:, 0] * (groups - 1) + 0.3 * X[:, 1])
+    y = rng.poisson(mean).astype(float) if name == "poisson" else rng.gamma(2.0, mean / 2.0)
+    model = GroupDRORegressor(loss=name, robustness=0.0, alpha=1e-3).fit(X, y, groups=groups)
+    robust = GroupDRORegressor(loss=name, alpha=1e-3).fit(X, y, groups=groups)
+    found = headroom(model, X, y, groups, alpha=1e-3)
+    assert found.worst == pytest.approx(group_report(model, X, y, groups).worst_row["risk"])
+    assert found.least <= robust.group_risks_.max()  # its coefficients are within the radius, up to the tolerance
+    assert found.attained == pytest.approx(robust.group_risks_.max(), rel=1e-2)
+    same = headroom(model.to_sklearn() if name != "huber" else model, X, y, groups, alpha=1e-3, loss=model._own_loss())
+    assert same.worst == pytest.approx(found.worst, rel=1e-9)
+    assert same.least == pytest.approx(found.least, rel=1e-9)
+
+
+def test_a_loss_is_for_regressors():
+    X, y, groups = make_data()
+    with pytest.raises(TypeError, match="loss must be a Loss, for regressors only"):
+        headroom(plain(2, X, y), X, y, groups, loss=Poisson())
+    with pytest.raises(TypeError, match="loss must be a Loss"):
+        headroom(plain(1, X, y.astype(float)), X, y.astype(float), groups, loss="poisson")

@@ -355,16 +355,19 @@ def _headroom(model: Any, plain: Any, rows: GivenRows, judged: Mask, how: Judgin
 
     None for losses, labels and models without such a bound.
     """
-    loss = _SAME_AS_OURS.get(final_estimator(plain).loss)
+    own = final_estimator(plain)
     if not (isinstance(how.loss, str) and how.loss == "auto") or how.metrics[0].name != "risk":
         return None
-    if loss != "squared" and not (loss == "log" and len(np.unique(rows.y)) > 1):
-        return None
-    if is_classifier(model) and not hasattr(model, "predict_proba"):
-        return None
+    if is_classifier(own):
+        bounded = _SAME_AS_OURS.get(own.loss) == "log" and len(np.unique(rows.y)) > 1
+        if not bounded or not hasattr(model, "predict_proba"):
+            return None
+    loss = None if is_classifier(own) else own._own_loss()
     large = rows.groups.only(np.flatnonzero(judged))
     members = np.unique(large.members)
     part = rows.take(members)
     columns = FunctionTransformer(lambda X: linear_columns(plain, X))
     with nameless(rows.X):  # also of those taken from a file
-        return headroom(model, part.X, part.y, large.restrict(members), linear=columns, sample_weight=part.weights)
+        return headroom(
+            model, part.X, part.y, large.restrict(members), linear=columns, loss=loss, sample_weight=part.weights
+        )

@@ -12,10 +12,10 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from groupdro.data import GroupedData
 from groupdro.data.given import read_given
 from groupdro.data.grouping import Grouping
-from groupdro.evaluation.models import check_model, means_by_group, row_losses
+from groupdro.evaluation.models import check_model, final_estimator, means_by_group, row_losses
 from groupdro.problem import L2Domain, Logistic, Loss, Problem, Softmax, Squared
 from groupdro.solvers import solve
-from groupdro.utils.arguments import check_number, check_whole, error_prefix, printable
+from groupdro.utils.arguments import check_number, check_whole, error_prefix, printable, short_repr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Indices
 
@@ -86,6 +86,7 @@ def headroom(
     linear: Any = None,
     radius: float | None = None,
     alpha: float = _ALPHA,
+    loss: Loss | None = None,
     sample_weight: Any = None,
     offset: Any = None,
     min_rows: int = 1,
@@ -112,6 +113,9 @@ def headroom(
         Upper bound on the norm of the coefficients. The default is that of the best model with the penalty `alpha`.
     alpha : float
         Penalty of the fit that finds the radius.
+    loss : Loss, optional
+        Loss of a regressor, such as ``Poisson()``. The default is its own for a regressor of this package, and half the
+        squared error for others. That of classifiers is the log loss.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows.
     offset : array-like, optional
@@ -135,19 +139,23 @@ def headroom(
     classifier = is_classifier(model)
     if classifier and not hasattr(model, "predict_proba"):
         raise TypeError("model must have predict_proba, because headroom uses the log loss.")
+    if loss is not None and (classifier or not isinstance(loss, Loss)):
+        raise TypeError(f"loss must be a Loss, for regressors only, got {short_repr(loss)}.")
     given = read_given(
         X, y, groups, sample_weight=sample_weight, offset=offset, numeric=not classifier, missing="own"
     ).with_weight()
     columns = linear_columns(model, given.X) if linear is None else _columns(linear, given.X, given.y)
     with error_prefix("X"):
         columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
-    losses = row_losses(model, given.X, given.y, "log" if classifier else "squared", offset=given.offset)
+    if not classifier:
+        loss = loss or _own_loss(model)
+    losses = row_losses(model, given.X, given.y, loss or "log", offset=given.offset)
     rows, grouping = _large_groups(given.groups, min_rows)
     columns, labels, losses = columns[rows], given.y[rows], losses[rows]
     weights = None if given.weights is None else given.weights[rows]
     risks = means_by_group(losses, grouping, weights)
     worst = int(np.argmax(risks))
-    loss, codes = _loss_of(labels, classifier=classifier)
+    loss, codes = _loss_of_classes(labels) if loss is None else (loss, loss.encode(labels))
     data = GroupedData.from_arrays(columns, codes, grouping, weights)
     domain = L2Domain(penalty=alpha) if radius is None else L2Domain(radius=radius)
     found = solve(Problem(data, loss, domain, fit_intercept=True), tol=tol)
@@ -205,9 +213,12 @@ def _large_groups(grouping: Grouping, least: int) -> tuple[Indices, Grouping]:
     return rows, large.restrict(rows)
 
 
-def _loss_of(labels: Array, *, classifier: bool) -> tuple[Loss, Array]:
-    if not classifier:
-        return Squared(), labels.astype(np.float64)
+def _own_loss(regressor: Any) -> Loss:
+    own = getattr(final_estimator(regressor), "_own_loss", None)
+    return Squared() if own is None else own()
+
+
+def _loss_of_classes(labels: Array) -> tuple[Loss, Array]:
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y has only one class, {classes.tolist()[0]!r}.")
