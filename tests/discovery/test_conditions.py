@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import scipy.sparse as sp
 
 from groupdro.discovery.conditions import Columns, Condition, Rule, encode
 from tests.discovery.tables import describing_columns
@@ -115,3 +116,20 @@ def test_categories_and_missing_columns_of_new_rows():
 def test_what_is_no_table_is_refused():
     with pytest.raises(TypeError, match="columns must be a DataFrame or an array of columns"):
         Columns([1.0, 2.0])
+
+
+def test_dates_as_objects_are_dates():
+    days = pd.Series(pd.date_range("2020-01-01", periods=400))
+    frame = pd.DataFrame({"day": days.dt.date.where(days.index % 7 > 0, None)})
+    columns, encoded = encoded_columns(frame)
+    _, same = encoded_columns(pd.DataFrame({"day": days.where(days.index % 7 > 0)}))
+    assert [str(condition) for condition in encoded.conditions] == [str(condition) for condition in same.conditions]
+    assert {condition.kind for condition in encoded.conditions} == {"<=", ">", "missing", "present"}
+    np.testing.assert_array_equal(columns["day"].missing, days.index % 7 == 0)
+
+
+def test_a_matrix_without_names_must_be_dense():
+    with pytest.raises(
+        TypeError, match=r"X must be a DataFrame or an array .* got csr_matrix of shape \(3, 2\), and col"
+    ):
+        Columns(sp.csr_matrix((3, 2)), "X")

@@ -339,6 +339,22 @@ def test_a_comparison_judges_only_on_rows_that_the_search_has_not_seen():
         read_groups(found, 1000)
 
 
+def test_tables_in_another_order_are_refused():
+    X, y, described, _ = failing_classifier(500)
+    model, other = LogisticRegression().fit(X, y), described.sample(frac=1.0, random_state=0)
+    with pytest.raises(ValueError, match="columns has the index of X in another order"):
+        gd.find_groups(model, X, y, columns=other)
+    with pytest.raises(ValueError, match="losses has the index of columns in another order"):
+        gd.find_groups(losses=pd.Series(np.ones(500), index=other.index), columns=described)
+
+
+@pytest.mark.parametrize(("n", "cluster"), [(0, None), (1, None), (300, np.zeros(300))])
+def test_with_hardly_any_rows_nothing_can_be_found(n, cluster):
+    found = gd.find_groups(losses=np.arange(n, dtype=float), columns=np.ones((n, 2)), cluster=cluster)
+    assert len(found) == 0
+    assert np.isnan(found.detectable[1])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

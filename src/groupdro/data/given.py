@@ -154,7 +154,7 @@ def read_given(
     )
 
 
-def refuse_other_order(X: Any, **columns: Any) -> None:
+def refuse_other_order(X: Any, /, *, called: str = "X", **columns: Any) -> None:
     """Refuse columns of pandas whose index has the labels of that of X in another order: rows are taken by position."""
     index: Any = getattr(X, "index", None)
     if not hasattr(index, "equals"):
@@ -165,8 +165,8 @@ def refuse_other_order(X: Any, **columns: Any) -> None:
             continue
         if not own.has_duplicates and own.isin(index).all():
             raise ValueError(
-                f"{name} has the index of X in another order, but rows are matched by position: pass "
-                f"{name}.loc[X.index]."
+                f"{name} has the index of {called} in another order, but rows are matched by position: pass "
+                f"{name}.loc[{called}.index]."
             )
 
 

@@ -1,6 +1,7 @@
 """Conditions on describing columns: a number below or above a cut, a category, missing or not; and conjunctions."""
 
 from dataclasses import dataclass
+from datetime import date
 from hashlib import blake2b
 from typing import Any, Literal
 
@@ -84,7 +85,8 @@ class Columns:
         if array.ndim != 2:
             raise TypeError(
                 f"{argument} must be a DataFrame or an array of columns that describe the rows, got "
-                f"{type(given).__name__} of shape {array.shape}."
+                f"{type(given).__name__} of shape {getattr(given, 'shape', array.shape)}"
+                f"{'' if argument == 'columns' else ', and columns was not given'}."
             )
         self._columns = {f"x{j}": column for j, column in enumerate(array.T)}
         self.n_rows = len(array)
@@ -97,7 +99,10 @@ class Columns:
     def __getitem__(self, name: str) -> Column:
         """Read a column."""
         if name not in self._columns:
-            raise ValueError(f"{self._argument} has no column {name!r}, which a found group is described by.")
+            raise ValueError(
+                f"{self._argument} has no column {name!r}, by which a group was found. Pass a table that has it; or, "
+                "if X is transformed first, as in a pipeline, groups=found.groups(table)."
+            )
         with error_prefix(f"{self._argument}[{name!r}]"):
             return _read(self._columns[name])
 
@@ -132,6 +137,9 @@ def _read(values: Any) -> Column:
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufmM":
         return Column(values, np.isnan(values) if values.dtype.kind in "iuf" else np.isnat(values))
     codes, categories = read_labels(values)
+    if categories and all(isinstance(category, date) for category in categories):  # objects, as those of Series.dt.date
+        times = np.array([*categories, None], dtype="M8[us]")[codes]
+        return Column(times, np.isnat(times))
     return Column(codes, codes < 0, categories)
 
 
@@ -301,7 +309,7 @@ def _encode_categories(
 
 
 def _encode_numbers(name: str, column: Column, searched: Indices) -> tuple[Array, list[tuple[Condition, int, int]]]:
-    some = searched[:: -(-len(searched) // _MOST_SORTED)]
+    some = searched[:: max(-(-len(searched) // _MOST_SORTED), 1)]
     ordered = np.sort(column.values[some][~column.missing[some]])
     cuts = _cuts(ordered)
     codes = np.searchsorted(cuts, column.values, side="left").astype(np.uint8)

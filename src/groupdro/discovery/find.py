@@ -9,7 +9,7 @@ from scipy.stats import norm
 from sklearn.base import clone, is_classifier
 from sklearn.utils.validation import has_fit_parameter
 
-from groupdro.data.given import GivenRows, read_clusters, read_given, read_weights
+from groupdro.data.given import GivenRows, read_clusters, read_given, read_weights, refuse_other_order
 from groupdro.discovery.bounds import Group, Judged, Quantity, Sampling, judge
 from groupdro.discovery.conditions import Columns, Rule, encode
 from groupdro.discovery.found import FoundGroups, note_on
@@ -136,11 +136,13 @@ def find_groups(
         check_whole(min_rows, "min_rows", least=20)
     if losses is None:
         more = {"sample_weight": sample_weight, "cluster": cluster, "offset": offset}
+        refuse_other_order(X, columns=columns)
         given, quantities, in_sample = _of_model(model, X, y, loss, metrics, cv, seed=random_state, **more)
         sampling, n_rows = Sampling(given.clusters, given.weights), len(given.y)
         described = Columns(given.X if columns is None else columns, "X" if columns is None else "columns")
     else:
         _refuse(model=model, X=X, y=y, metrics=metrics, cv=cv, linear=linear)
+        refuse_other_order(columns, called="columns", losses=losses, sample_weight=sample_weight, cluster=cluster)
         n_rows = number_of_rows(losses, "losses")
         given, in_sample = None, None
         values = read_finite(losses, "losses", n_rows).astype(np.float64)
