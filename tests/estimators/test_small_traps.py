@@ -13,11 +13,13 @@ from groupdro import (
     GroupBy,
     GroupDROClassifier,
     GroupDROClassifierCV,
+    GroupDRORegressor,
     compare,
     group_report,
     robustness_frontier,
     worst_group_scorer,
 )
+from groupdro.losses import Quantile
 
 RNG = np.random.default_rng(0)
 N = 600
@@ -82,3 +84,17 @@ def test_a_search_reports_its_folds(capsys):
     assert "2 out of   2" in "".join(capsys.readouterr())
     compare(X, Y, SITE, cv=None, verbose=True)
     assert "GDRO: fitted in" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("loss", ["squared", Quantile(0.8)])
+def test_the_unit_of_the_targets_does_not_change_what_converged_means(loss):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(300, 3)), rng.integers(0, 3, 300)
+    y = X @ [1.0, 2.0, 3.0] + groups * X[:, 0] + rng.normal(size=300)
+    model = GroupDRORegressor("excess_risk", loss=loss, alpha=0, tol=1e-3)
+    worst = {}
+    for unit in (1.0, 1e-7, 1e7):
+        model.fit(X, unit * y, groups=groups)
+        assert model.criterion_ == "tol"
+        worst[unit] = model.upper_bound_ / (unit**2 if loss == "squared" else unit)
+    assert list(worst.values()) == pytest.approx([worst[1.0]] * 3, rel=2e-3)

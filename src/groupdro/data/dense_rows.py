@@ -20,7 +20,8 @@ from groupdro.utils.types import Array, Floats, Indices, KernelLoss
 __all__ = ["DenseRows", "MappedRows", "dense_rows"]
 
 _BLOCK_VALUES = 1 << 20  # 8 MiB of float64: fits in the shared cache, and is enough work for a threaded product
-_BLOCK_ROWS = 1 << 10, 1 << 12  # blocks are summed separately to limit the accumulation of rounding errors
+_SUMMED_ROWS = 1 << 10  # at least; as many are summed separately to limit the accumulation of rounding errors
+_BLOCK_ROWS = 1 << 12  # at most, if that takes
 _FEW_VALUES = 1 << 17  # 1 MiB: a block with fewer takes less time than the calls that process it
 _PIECE_VALUES = 1 << 17  # entries of X worth a thread
 
@@ -54,7 +55,15 @@ class DenseRows(Rows):
     def rmatvec(self, v: Floats) -> Floats:
         """Multiply by BLAS."""
         X = self._like(v)
-        return np.asarray(X.T @ v.astype(X.dtype, copy=False), dtype=np.float64)
+        return np.asarray(self._in_parts(X, v.astype(X.dtype, copy=False)), dtype=np.float64)
+
+    def _in_parts(self, X: Array, v: Array) -> Array:
+        """Return ``X.T @ v``, summed in parts."""
+        step = self._summed_rows
+        total = X[:step].T @ v[:step]
+        for first in range(step, len(X), step):
+            total += X[first : first + step].T @ v[first : first + step]
+        return total
 
     def matvec_sizes(self, w: Floats) -> Floats:
         """Multiply by BLAS."""
@@ -74,7 +83,7 @@ class DenseRows(Rows):
         if not shares.rows.size:
             weighted = v * (shares.weights if v.ndim == 1 else shares.weights[:, None])
             for i, place in shares.groups:
-                out[i] += self.X[place].T @ weighted[place]
+                out[i] += self._in_parts(self.X[place], weighted[place])
         elif v.ndim == 1:
             out += shares.matrix.multiply(v).tocsr() @ self.X
         else:
@@ -84,13 +93,15 @@ class DenseRows(Rows):
     # ------------------------------------------------------------------ parts
 
     @property
+    def _summed_rows(self) -> int:
+        # Sums over some rows and over their sums are shortest in total at the square root of the number of rows.
+        rows = max(_SUMMED_ROWS, int(np.sqrt(self.n_rows)))
+        return max(1, min(self.n_rows, rows, _BLOCK_VALUES // max(self.n_features, 1)))
+
+    @property
     def _block_rows(self) -> int:
-        # The sums over blocks and over the rows of a block are shortest in total at the square root of the number of
-        # rows.
-        least, most = _BLOCK_ROWS
-        columns = max(self.n_features, 1)
-        rows = max(least, int(np.sqrt(self.n_rows)), min(most, _FEW_VALUES // columns))
-        return max(1, min(self.n_rows, rows, _BLOCK_VALUES // columns))
+        few = min(_BLOCK_ROWS, min(_FEW_VALUES, _BLOCK_VALUES) // max(self.n_features, 1))
+        return max(self._summed_rows, min(self.n_rows, few))
 
     def blocks(self) -> Iterator[tuple[slice, "DenseRows"]]:
         """Yield blocks of rows. Lower precision is converted in a buffer that the next block overwrites."""
@@ -169,7 +180,7 @@ class DenseRows(Rows):
 
     def longest_sum(self) -> int:
         """Return the rows of a block plus the number of blocks plus the entries of a row."""
-        return self._block_rows + self.n_rows // self._block_rows + 1 + self.n_features
+        return self._summed_rows + self.n_rows // self._summed_rows + 1 + self.n_features
 
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:
         """Compute row norms, column squares and column sums."""

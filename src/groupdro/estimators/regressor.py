@@ -76,9 +76,9 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         accurate optimum.
     atol : float, default=None
         Absolute tolerance: stop when the certified gap is at most `atol`, in the units of the loss. Meeting either
-        tolerance ends the fit; `criterion_` says which one was met. None means ``tol ** 2`` for excess risks, whose
-        optimum may be zero. Otherwise it means a tiny value, just large enough for a model that fits perfectly up to
-        rounding to count as optimal.
+        tolerance ends the fit; `criterion_` says which one was met. None means, for excess risks, whose optimum may be
+        zero, ``tol ** 2`` times the loss of a constant prediction in the group where it is smallest. Otherwise it means
+        a tiny value, just large enough for a model that fits perfectly up to rounding to count as optimal.
     max_passes : float, default=1000
         Limit on passes over the data. Increase it if `status_` is "pass_limit".
     max_time : float, default=None

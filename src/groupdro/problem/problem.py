@@ -286,6 +286,13 @@ class Problem:
             outputs += self.data.row_offsets
         return self.data.group_means(self.loss.value(outputs, self.data.y))
 
+    @property
+    def unit_of_loss(self) -> float:
+        """The smallest of these risks that is positive: outliers of other groups do not change what is negligible."""
+        risks = self.risks_of_constant()
+        usable = risks[(risks > 0) & np.isfinite(risks)]
+        return float(usable.min()) if usable.size else 0.0
+
     # ------------------------------------------------------------------ rows
 
     def outputs(self, X: Rows, rows: Indices | slice, w: Floats) -> Floats:

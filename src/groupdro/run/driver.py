@@ -52,9 +52,9 @@ def solve(
         accurate optimum.
     atol : float, optional
         Absolute tolerance: stop when the certified gap is at most `atol`, in the units of the loss. Meeting either
-        tolerance ends the run; `Result.criterion` says which one was met. The default is ``tol ** 2`` for excess risks,
-        whose optimum may be zero. Otherwise it is tiny, just large enough for a model that fits perfectly up to
-        rounding to count as optimal.
+        tolerance ends the run; `Result.criterion` says which one was met. The default for excess risks, whose optimum
+        may be zero, is ``tol ** 2`` times the loss of a constant prediction in the group where it is smallest.
+        Otherwise it is tiny, just large enough for a model that fits perfectly up to rounding to count as optimal.
     max_passes : float
         Limit on passes over the data. The run ends after the epoch that reaches it.
     max_time : float

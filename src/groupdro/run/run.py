@@ -86,7 +86,7 @@ class Run:
             callbacks=callbacks,
             seed=seed,
         )
-        least = tol**2 if run.minimises_excess else 0.0
+        least = tol**2 * problem.unit_of_loss if run.minimises_excess else 0.0
         run.atol = max(resolution(problem, centring), least) if atol is None else atol
         return run
 

@@ -76,7 +76,8 @@ def solve_with_kink(
     least_width = _LEAST_WIDTH * width
     best = _Best(problem)
     if atol is None:
-        atol = max(resolution(problem, centring), 0.0 if problem.group_minima is None else tol**2)
+        least = 0.0 if problem.group_minima is None else tol**2 * problem.unit_of_loss
+        atol = max(resolution(problem, centring), least)
     trace: list[TraceRow] = []
     while True:
         smooth = problem.with_rows(problem.data, problem.loss.smoothed(width))

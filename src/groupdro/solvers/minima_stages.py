@@ -38,7 +38,7 @@ _FIRST_WIDTH = 0.03  # relative to the risk at zero, at which a group's first pa
 _ROUND_PASSES = 20.0  # over a group, before the excess risks are checked again
 _SHARE = 0.5  # of the gap that the tolerance allows, available to the minima's bounds
 _AHEAD = 0.1  # of the saddle point's gap: the bounds need not be finer while it is unclear which groups matter
-_FINEST = 1e-11  # width of a group's bounds below which rounding dominates
+_FINEST = 1e-11  # width of a group's bounds, in the unit of the loss, below which rounding dominates
 _KEPT_SLACK = 0.5  # share of a group's distance from the worst that its bounds may use: excess risks still change
 
 
@@ -71,7 +71,8 @@ class MinimaOnce(Preparation):
         width = self.width
         if width is None:
             # The gap of the excess risks is the sum of both stages' errors, and their size is not known yet.
-            width = max(0.1 * max(budget.tol**2, budget.atol), _FINEST)
+            unit = problem.unit_of_loss
+            width = max(0.1 * max(budget.tol**2 * unit, budget.atol), _FINEST * unit)
         best = None
         upper = oracle.risks(w) + problem.domain.penalty_at(problem.coef(w))
         minima = MinimaSearch(oracle, self.solver, upper, max_passes=self.max_passes, seed=seed)
