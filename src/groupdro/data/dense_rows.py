@@ -92,7 +92,7 @@ class DenseRows(Rows):
 
     # ------------------------------------------------------------------ parts
 
-    @property
+    @cached_property
     def _summed_rows(self) -> int:
         # Sums over some rows and over their sums are shortest in total at the square root of the number of rows.
         rows = max(_SUMMED_ROWS, int(np.sqrt(self.n_rows)))
