@@ -118,14 +118,14 @@ def shortcuts(n: int) -> None:
         "and 20% choose it: `compare` with the groups that were found. The last 20% judge: changes of the log loss (or "
         "half the squared residual of a target of variance 1) by the recommended model compared with plain training, "
         "negative if it is better, with 95% confidence intervals.\n\n"
-        "## Planted shortcuts\n\nOne more column agrees with the label on 90% of the rows, and on 10% of those in one "
+        "**Planted shortcuts.** One more column agrees with the label on 90% of the rows, and on 10% of those in one "
         "part of the table (bank: cellular in November; adult: married and in craft and repair). The describing "
         "columns are those of the table; where it says so, the misleading column is one of them. Overlap "
         "(intersection over union) of the planted part with the found group that fits best, and the share of that "
         "group's rows that are in the planted part.\n\n"
         + markdown([*first, "overlap", "planted rows", "recommended", "in the planted part", *then], planted)
-        + "\n## Tables without a planted shortcut\n\n"
-        f"In {len(changed)} of {len(others)} runs, another model than plain training is recommended. The loss of its "
+        + f"\n**Tables without a planted shortcut.** In {len(changed)} of {len(others)} runs, another model than plain "
+        "training is recommended. The loss of its "
         f"worst group is significantly smaller on the untouched rows in {better} of them, and significantly larger in "
         f"{worse}.\n\n" + markdown([*first, "recommended", *then], others),
     )

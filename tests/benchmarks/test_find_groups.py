@@ -76,7 +76,7 @@ def test_repairs_are_tabled(written, monkeypatch):
     monkeypatch.setattr(real, "PLANTED", {"made up": [("group", "b")]})
     monkeypatch.setattr(real, "UNPLANTED", ("made up",))
     real.shortcuts(1)
-    planted, without = written["shortcuts"].split("## Tables without")
+    planted, without = written["shortcuts"].split("**Tables without")
     assert planted.count("| made up") == 2
     assert without.count("| made up") == 1
 
