@@ -38,8 +38,8 @@ class Candidate:
     rule : tuple of int
         Numbers of the conditions.
     score : float
-        Studentised difference of the mean losses inside and outside, of what the candidates before it do not explain,
-        on the rows that were searched: optimistic.
+        Studentised difference of the mean losses inside and outside that candidates before it do not explain, on the
+        rows that were searched: optimistic.
     rows : ndarray of int
         Positions of its rows among those that were searched.
     """
@@ -61,9 +61,10 @@ def search(
 ) -> list[Candidate]:
     """Find the rules with the largest studentised difference of the mean loss inside and outside.
 
-    Each rule is searched for in what the ones before it leave unexplained: the losses minus their mean over the rows
-    that are in the same ones of these groups. So a small group of very large losses is found inside or beside a large
-    group of somewhat large ones, and a group that is only larger than a better one is not.
+    After the first rule, two kinds compete by their scores: those of the first search, without the rows that earlier
+    groups already have; and those of a new search in what the earlier groups leave unexplained, the losses minus their
+    mean over the rows that are in the same groups. The second kind finds a small group of very large losses inside a
+    large group of somewhat large ones.
 
     Parameters
     ----------
@@ -97,17 +98,14 @@ def search(
     pool = _beam_search(scorer, depth)
     kept = pool[:1]
     masks = [scorer.mask(one.rows) for one in kept]
-    while pool and len(kept) < n_groups:
-        unexplained = _Scorer(encoded, codes, unexplained_by(masks, own, mass), mass, units, least)
+    while kept and len(kept) < n_groups:
         explained = np.logical_or.reduce(masks)
         larger = [replace(one, score=scorer.score_without(one.rows, explained)) for one in pool]
-        new = [one for one in _beam_search(unexplained, depth) if scorer.score(one.rows) > _LEAST_SCORE]
-        best = max(
-            (one for one in (*larger, *new) if all(_overlap(one.rows, mask) <= _OVERLAP for mask in masks)),
-            key=lambda one: one.score,
-            default=pool[0],
-        )
-        if best is pool[0] or best.score <= _LEAST_SCORE:
+        unexplained = _Scorer(encoded, codes, unexplained_by(masks, own, mass), mass, units, least)
+        inner = [one for one in _beam_search(unexplained, depth) if scorer.score(one.rows) > _LEAST_SCORE]
+        apart = [one for one in (*larger, *inner) if all(_overlap(one.rows, mask) <= _OVERLAP for mask in masks)]
+        best = max(apart, key=lambda one: one.score, default=None)
+        if best is None or best.score <= _LEAST_SCORE:
             break
         kept.append(best)
         masks.append(scorer.mask(best.rows))
@@ -116,7 +114,9 @@ def search(
 
 def unexplained_by(masks: list[Mask], losses: Floats, mass: Floats) -> Floats:
     """Return losses minus their weighted mean over the rows that are in the same groups."""
-    same = np.unique(np.stack([np.zeros(len(losses), dtype=bool), *masks]), axis=1, return_inverse=True)[1].ravel()
+    same = np.zeros(len(losses), dtype=np.int64)
+    for mask in masks:
+        same = np.unique(2 * same + mask, return_inverse=True)[1].ravel()
     means = np.bincount(same, weights=mass * losses) / np.maximum(np.bincount(same, weights=mass), 1e-300)
     return np.asarray(losses - means[same])
 
