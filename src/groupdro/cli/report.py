@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from groupdro.cli.command import (
     PATH,
@@ -22,7 +21,6 @@ from groupdro.cli.model import SavedModel, certificate_lines, certificate_of, ta
 from groupdro.cli.page import report_page, write_page
 from groupdro.cli.tables import check_columns, read_table, refuse_missing
 from groupdro.cli.training import group_labels
-from groupdro.data.grouping import Grouping
 from groupdro.evaluation.report import group_report
 from groupdro.store import GroupedStore
 from groupdro.utils.text import records
@@ -103,6 +101,5 @@ def _rows_of_table(fitted: SavedModel, path: Path, allow_unknown: bool) -> tuple
 def _rows_of_store(fitted: SavedModel, path: Path) -> tuple[Any, Any, Any]:
     if fitted.reads_tables:
         raise ValueError(f"TABLE {str(path)!r} is a store, but the model was fitted on the columns of a table.")
-    store = GroupedStore.open(path)
-    offsets = np.concatenate([[0], np.cumsum(store.group_sizes)]).astype(np.int64)
-    return store.X, store.y, Grouping(offsets, np.arange(store.n_rows), store.names, overlapping=False)
+    given = GroupedStore.open(path).given()
+    return given.X, given.y, given.groups

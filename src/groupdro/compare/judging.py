@@ -99,7 +99,7 @@ def judge(models: dict[str, Any], seconds: dict[str, float], rows: GivenRows, ho
         with error_prefix(f"models[{name!r}]"):
             statistics.append(metric.of(outputs[name]))
     found = _resample(metric, statistics, rows, rows.groups, how)
-    overall = _resample(metric, statistics, rows, _of_all(len(rows.y)), how)
+    overall = _resample(metric, statistics, rows, Grouping.of_all(len(rows.y)), how)
     large = effective_sizes(rows.groups, rows.clusters, rows.weights) >= how.min_rows - 1e-9
     # A group with hardly any errors under the baseline is not judged; under another model, that speaks for the model.
     notes = [
@@ -173,10 +173,6 @@ def judge(models: dict[str, Any], seconds: dict[str, float], rows: GivenRows, ho
         confidence=how.confidence,
         headroom=room,
     )
-
-
-def _of_all(n_rows: int) -> Grouping:
-    return Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
 
 
 def _resample(

@@ -200,9 +200,7 @@ def read_clusters(cluster: Any, n_rows: int) -> Indices | None:
         raise type(error)(str(error).replace("groups", "cluster")) from None
     if found.overlapping:
         raise ValueError("cluster must have one label per row, not a membership matrix.")
-    codes = np.empty(n_rows, np.int64)
-    codes[found.members] = np.repeat(np.arange(len(found.names)), found.sizes)
-    return codes
+    return found.codes(n_rows)
 
 
 def read_weights(sample_weight: Any, n_rows: int) -> Floats | None:

@@ -1,6 +1,7 @@
 """Conversion of the user's groups to integer codes or a membership matrix."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -51,6 +52,17 @@ class Grouping:
     names: tuple[Any, ...]
     overlapping: bool
 
+    @classmethod
+    def of_all(cls, n_rows: int) -> "Grouping":
+        """Return one group of all rows."""
+        return cls(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
+
+    @classmethod
+    def of_codes(cls, codes: Indices, names: Sequence[Any]) -> "Grouping":
+        """Return the groups of rows, given the number of each row's group."""
+        offsets = np.append(0, np.cumsum(np.bincount(codes, minlength=len(names))))
+        return cls(offsets, np.argsort(codes, kind="stable"), tuple(names), overlapping=False)
+
     @property
     def sizes(self) -> Indices:
         """Number of members of each group."""
@@ -63,7 +75,7 @@ class Grouping:
     def only(self, groups: Indices) -> "Grouping":
         """Return some of the groups, of the same rows."""
         members = [self.rows_of(int(i)) for i in groups]
-        offsets = np.concatenate([[0], np.cumsum([len(part) for part in members])]).astype(np.int64)
+        offsets = np.append(0, np.cumsum([len(part) for part in members]))
         return Grouping(offsets, np.concatenate(members), tuple(self.names[i] for i in groups), self.overlapping)
 
     def restrict(self, rows: Indices) -> "Grouping":
@@ -73,15 +85,24 @@ class Grouping:
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
         return Grouping(offsets, place[kept], self.names, self.overlapping)
 
+    @property
+    def group_of_members(self) -> Indices:
+        """Number of the group of each member."""
+        return np.repeat(np.arange(len(self.names)), self.sizes)
+
+    def codes(self, n_rows: int) -> Indices:
+        """Return the number of each row's group, if groups do not overlap; 0 for rows without a group."""
+        codes = np.zeros(n_rows, np.int64)
+        codes[self.members] = self.group_of_members
+        return codes
+
     def labels(self, n_rows: int) -> Any:
         """Return the group of each row as an array of names, or a sparse membership matrix if groups overlap."""
-        group = np.repeat(np.arange(len(self.names)), self.sizes)
         if self.overlapping:
             shape = n_rows, len(self.names)
-            return sp.csr_array((np.ones(len(group), dtype=bool), (self.members, group)), shape=shape)
-        codes = np.empty(n_rows, np.int64)
-        codes[self.members] = group
-        return names_array(self.names)[codes]
+            ones = np.ones(len(self.members), dtype=bool)
+            return sp.csr_array((ones, (self.members, self.group_of_members)), shape=shape)
+        return names_array(self.names)[self.codes(n_rows)]
 
     def present_in(self, rows: Indices) -> "Grouping":
         """Return the groups that have some of these rows, restricted to them."""
@@ -122,7 +143,7 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
         Groups sorted by name (by column for a membership matrix), members in the order of rows within a group.
     """
     if groups is None:
-        return Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
+        return Grouping.of_all(n_rows)
     if isinstance(groups, Grouping):
         _check_length(len(np.unique(groups.members) if groups.overlapping else groups.members), n_rows)
         return groups
@@ -211,7 +232,7 @@ def merge_small_groups(grouping: Grouping, small: Indices) -> Grouping:
     rest = np.unique(np.concatenate([grouping.rows_of(int(i)) for i in small]))
     parts = [*(grouping.rows_of(i) for i in kept), rest]
     return Grouping(
-        offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64),
+        offsets=np.append(0, np.cumsum([len(part) for part in parts])),
         members=np.concatenate(parts),
         names=(*(grouping.names[i] for i in kept), MERGED),
         overlapping=grouping.overlapping,
@@ -358,13 +379,7 @@ def _from_columns(
         pairs, codes = np.unique(codes * len(more_values) + more, return_inverse=True)
         codes = codes.ravel()
         names = [(*names[p // len(more_values)], more_values[p % len(more_values)]) for p in pairs.tolist()]
-    sizes = np.bincount(codes, minlength=len(names))
-    return Grouping(
-        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-        members=np.argsort(codes, kind="stable"),
-        names=tuple(names),
-        overlapping=False,
-    )
+    return Grouping.of_codes(codes, names)
 
 
 def _read_membership(matrix: Any, names: tuple[Any, ...] | None, n_rows: int) -> Grouping:

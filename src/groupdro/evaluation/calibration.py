@@ -29,7 +29,7 @@ def calibration(outputs: Outputs, weights: Floats | None, grouping: Grouping) ->
         "bias" of a regressor; "overconfidence" and "ece" of a classifier with probabilities.
     """
     m, rows = len(grouping.names), grouping.members
-    group = np.repeat(np.arange(m), grouping.sizes)
+    group = grouping.group_of_members
     each = np.ones(len(rows)) if weights is None else weights[rows]
     total = np.bincount(group, weights=each, minlength=m)
     if not outputs.classifies:

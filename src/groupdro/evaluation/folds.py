@@ -78,10 +78,9 @@ def divide(given: GivenRows, *, n_splits: int, seed: int, classes: bool) -> Iter
 
 def _codes(grouping: Grouping, n_rows: int) -> Indices:
     """Return a number for each row, the same for rows of the same groups."""
-    codes = np.zeros(n_rows, np.int64)
     if not grouping.overlapping:
-        codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
-        return codes
+        return grouping.codes(n_rows)
+    codes = np.zeros(n_rows, np.int64)
     for i in range(len(grouping.names)):
         inside = np.zeros(n_rows, np.int64)
         inside[grouping.rows_of(i)] = 1

@@ -207,7 +207,7 @@ def _units(
     grouping: Grouping, clusters: Indices | None, weights: Floats | None, counted: Mask | None = None
 ) -> tuple[Indices, Floats, Floats]:
     """Return the group of each unit, its weight, and whether any of its rows is among the counted ones."""
-    group = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
+    group = grouping.group_of_members
     rows = grouping.members
     mass = np.ones(len(rows)) if weights is None else weights[rows] / (weights.max() or 1.0)  # no square overflows
     inside = np.zeros(len(rows)) if counted is None else counted.astype(np.float64)
@@ -262,7 +262,7 @@ def few_carry(
         return np.zeros(len(n), dtype=bool)
     mass = sizes / largest * (1.0 if weights is None else weights)
     own = effective_sizes(grouping, clusters, mass) / np.maximum(n, 1.0)  # the squared mean over the mean square
-    each = np.repeat(np.arange(len(n)), grouping.sizes)
+    each = grouping.group_of_members
     total = np.bincount(each, weights=None if weights is None else weights[grouping.members], minlength=len(n))
     means = np.bincount(each, weights=mass[grouping.members], minlength=len(n)) / np.where(total > 0, total, 1.0)
     some = own > 0

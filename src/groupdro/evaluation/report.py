@@ -325,9 +325,8 @@ def group_report(
     )
     order = _worst_first(found[0])
     columns = table.columns(found, calibration(outputs, given.weights, given.groups), sizes, order)
-    n_rows = len(given.y)
-    everything = Grouping(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
-    overall = {"n": n_rows, **{each.metric.name: each.overall for each in found}}
+    everything = Grouping.of_all(len(given.y))
+    overall = {"n": len(given.y), **{each.metric.name: each.overall for each in found}}
     overall |= {key: float(v[0]) for key, v in calibration(outputs, given.weights, everything).items()}
     in_sample = call_inner(model, whole.X, "_are_training_rows", whole.y)
     first = found[0]

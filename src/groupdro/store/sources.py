@@ -218,8 +218,6 @@ class ArraySource(Source):
         grouping = read_groups(groups.partition(X) if isinstance(groups, GroupRules) else groups, n_rows)
         if grouping.overlapping:
             raise ValueError("groups is a membership matrix, but a store has every row in exactly one group.")
-        codes = np.empty(n_rows, np.int64)
-        codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
         target: Any = read_target(y, n_rows, numeric=task == "regression")
         kind = {"f": "floating", "U": "text", "O": "text"}.get(target.dtype.kind)
         self.has_classes = has_classes(kind, task, "y")
@@ -229,7 +227,7 @@ class ArraySource(Source):
             target = Coded(target.ravel(), classes.tolist())
         self._labels = LabelBlock(
             target,
-            Coded(codes, grouping.names),
+            Coded(grouping.codes(n_rows), grouping.names),
             read_weights(sample_weight, n_rows),
             None if offset is None else read_offset(offset, n_rows),
         )

@@ -220,9 +220,7 @@ def _read_all(groups: Any) -> tuple[Indices, tuple[Any, ...]]:
     grouping = read_groups(groups, n_rows)
     if grouping.overlapping:
         raise ValueError("groups is a membership matrix, but every row must be in exactly one group.")
-    codes = np.empty(n_rows, np.int64)
-    codes[grouping.members] = np.repeat(np.arange(len(grouping.names)), grouping.sizes)
-    return codes, grouping.names
+    return grouping.codes(n_rows), grouping.names
 
 
 def _to(value: Any, device: Any) -> Any:

@@ -12,7 +12,7 @@ from groupdro.data.grouping import Grouping
 from groupdro.estimators import GroupDROClassifier, GroupDROClassifierCV, SmallGroupWarning
 from groupdro.estimators.grid_search import ROUGH, FoldFits, MemoryFold
 from groupdro.evaluation.folds import divide
-from groupdro.utils.types import Array, Floats, Indices, Mask
+from groupdro.utils.types import Array, Floats, Mask
 
 __all__ = ["choose"]
 
@@ -85,7 +85,7 @@ def choose(
         refit=False,
         random_state=seed,
     )
-    search.fit(X, y, weights, groups=_codes(groups))
+    search.fit(X, y, weights, groups=groups.codes(len(y)))
     return chosen, float(search.robustness_)
 
 
@@ -106,7 +106,7 @@ def _choose_alpha(
     seed: int,
 ) -> float:
     """Return the smallest penalty whose held-out value is within a standard error of the best."""
-    codes = _codes(groups)
+    codes = groups.codes(len(y))
     n_groups = len(groups.names)
     given = GivenRows(X, y, groups, weights)
     folds = list(divide(given, n_splits=n_splits, seed=seed, classes=True))
@@ -161,10 +161,3 @@ def _excess(found: list[tuple[float, Floats, Mask]]) -> Floats:
         if value > values[best]:
             excess[k] = (value - values[best]) / max(error, _TINY)
     return excess
-
-
-def _codes(groups: Grouping) -> Indices:
-    """Return the number of each row's group."""
-    codes = np.empty(len(groups.members), np.int64)
-    codes[groups.members] = np.repeat(np.arange(len(groups.names)), groups.sizes)
-    return codes

@@ -49,9 +49,7 @@ class Features:
     @property
     def groups(self) -> Grouping:
         """The groups in the form that `fit` and `group_report` take."""
-        sizes = np.bincount(self.group_codes, minlength=len(self.names))
-        members = np.argsort(self.group_codes, kind="stable")
-        return Grouping(np.append(0, np.cumsum(sizes)), members, self.names, overlapping=False)
+        return Grouping.of_codes(self.group_codes, self.names)
 
     def __len__(self) -> int:
         return len(self.y)
