@@ -285,7 +285,5 @@ class PosedProblem:
 
     def weights(self, q: Floats) -> Floats:
         """Return group weights in their set, as close to the given ones as the set allows."""
-        n_groups, weight_set = self.problem.n_groups, self.problem.weight_set
-        q, moving = np.append(q, np.zeros(n_groups - len(q))), weight_set.moving(n_groups)
-        assert moving is not None  # the set is one of the package's own
-        return q if weight_set.contains(q) else moving.nearest(q)
+        q = np.append(q, np.zeros(self.problem.n_groups - len(q)))
+        return q if self.problem.weight_set.contains(q) else self.problem.moving.nearest(q)

@@ -16,7 +16,7 @@ from groupdro.problem.loss_check import check_loss
 from groupdro.problem.losses import Loss
 from groupdro.problem.output_ball import OutputBall
 from groupdro.problem.set_check import check_domain, check_weight_set
-from groupdro.problem.weight_sets import Simplex, WeightSet
+from groupdro.problem.weight_sets import Moving, Simplex, WeightSet
 from groupdro.utils.arguments import check_flag, check_kind, error_prefix, short_repr
 from groupdro.utils.types import Floats, Indices, Mask
 
@@ -239,6 +239,13 @@ class Problem:
     def weights_known(self) -> bool:
         """Whether compiled steps and quadratic programs support the set of group weights."""
         return self.weight_set.moving(self.n_groups) is not None
+
+    @property
+    def moving(self) -> Moving:
+        """The set of group weights in the form of compiled steps and quadratic programs, if these support it."""
+        moving = self.weight_set.moving(self.n_groups)
+        assert moving is not None
+        return moving
 
     def solution_set(self, upper: float) -> Domain | OutputBall:
         """Return a set that contains the solution, given that the optimum is at most `upper`.

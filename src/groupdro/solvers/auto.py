@@ -32,7 +32,7 @@ from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.compression import Compression, compression_pays
 from groupdro.solvers.dual_ascent import DualAscent
 from groupdro.solvers.sketched_sqp import MOST_APART, SketchedSQP
-from groupdro.solvers.sqp import GroupSQP
+from groupdro.solvers.sqp import GroupSQP, ball_of
 from groupdro.solvers.tail import TailNewton
 
 __all__ = ["MOST_GRADIENT_VALUES", "Auto", "Choice", "choose", "weights_are_costly"]
@@ -174,7 +174,7 @@ def _dual_passes(problem: Problem) -> float:
     """
     if problem.n_groups < _DUAL_GROUPS or not DualAscent().fits(problem):
         return np.inf
-    curvature = problem.curvature * problem.data.mean_square_norm / problem.domain.ball.penalty  # type: ignore[union-attr]
+    curvature = problem.curvature * problem.data.mean_square_norm / ball_of(problem).penalty
     return shortening(problem) * _DUAL_PASSES * max(1.0, curvature / problem.n_rows)
 
 

@@ -137,32 +137,24 @@ def nearby_weights(M: Floats, v: Floats, price: float, known: Floats) -> Floats:
     ``price * log(sum(known * exp((v - M x) / price))) + x'Mx / 2``, evaluated at x = q.
     """
     log_base = np.log(np.maximum(known, _LEAST_KNOWN / len(known)))
-    return np.asarray(np.exp(_lower_the_price(M, v, price, log_base, _ROUGH)))
-
-
-def _lower_the_price(M: Floats, v: Floats, price: float, log_base: Floats, tol: float) -> Floats:
-    """Return the logarithms of the maximiser, found from solution to solution while the price falls."""
     largest = float(np.diag(M).max())
     z = log_base - logsumexp(log_base)
     prices = [price]
     while largest > 10.0 * _PRICE_RATIO * prices[-1]:
         prices.append(prices[-1] * _PRICE_RATIO)
     for k, high in enumerate(reversed(prices), 1):
-        z = _solve_at_price(M, v, high, log_base, z, tol if k == len(prices) else 1e-3)
-    return z
-
-
-def _priced_loss(M: Floats, v: Floats, price: float, log_base: Floats, q: Floats, z: Floats) -> float:
-    """Return minus the value at weights q, with logarithms z."""
-    return price * float(q @ (z - log_base)) + float(q @ (0.5 * (M @ q) - v))
+        z = _solve_at_price(M, v, high, log_base, z, _ROUGH if k == len(prices) else 1e-3)
+    return np.asarray(np.exp(z))
 
 
 def _solve_at_price(M: Floats, v: Floats, price: float, log_base: Floats, z: Floats, tol: float) -> Floats:
     """Return the logarithms of the maximiser at a price, starting from those of any q."""
 
     def look(z: Floats) -> tuple[float, Floats, Floats]:
+        """Return minus the value at weights with these logarithms, the weights, and M times them."""
         q = np.exp(z)
-        return _priced_loss(M, v, price, log_base, q, z), q, M @ q
+        Mq = M @ q
+        return price * float(q @ (z - log_base)) + float(q @ (0.5 * Mq - v)), q, Mq
 
     sizes = np.abs(M)
     value, q, Mq = look(z)

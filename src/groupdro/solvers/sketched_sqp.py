@@ -27,6 +27,7 @@ from groupdro.problem import Problem
 from groupdro.problem.linear_model import LinearModel
 from groupdro.run.solver import KNOWN_WEIGHTS, Requirement, Solver, State
 from groupdro.solvers.merged_groups import MergedGroups
+from groupdro.solvers.sqp import ball_of
 from groupdro.solvers.step_models import LearnedModel
 from groupdro.solvers.weight_program import NearbyProgram, Program, solve_for_groups
 from groupdro.utils.arguments import check_whole
@@ -59,7 +60,7 @@ PENALISED = Requirement(
 )
 FEW_GROUPS = Requirement(
     what=f"at most {_MOST_CAPPED:,} groups for weights with upper bounds",
-    holds=lambda problem: problem.n_groups <= _MOST_CAPPED or _only_floors(problem),
+    holds=lambda problem: problem.n_groups <= _MOST_CAPPED or (problem.weights_known and not problem.moving.caps.size),
     remedy="more are solved by 'aleg', and by 'sqp' if all gradients fit in memory",
 )
 
@@ -151,9 +152,8 @@ class SketchedSQP(Solver):
     ) -> Floats:
         """Return the weights of the dual of the quadratic model at a new point, in the space of the sketches."""
         problem = oracle.problem
-        moving = problem.weight_set.moving(problem.n_groups)
+        moving = problem.moving
         q = state.evaluation.q
-        assert moving is not None  # the solver requires it
         if not moving.share:
             return q  # no other weights are allowed
         K = sketch.n_buckets
@@ -194,21 +194,15 @@ def _merged_sketches(
     return gradients[:-1], gradients[-1]
 
 
-def _only_floors(problem: Problem) -> bool:
-    """Return whether the weights have at most lower bounds."""
-    moving = problem.weight_set.moving(problem.n_groups)
-    return moving is not None and not moving.caps.size
-
-
 def _diagonal(problem: Problem) -> Floats:
     """Return a bound on the curvature along each parameter, with the penalty's."""
-    columns = column_curvature(problem) + problem.domain.ball.penalty  # type: ignore[union-attr]
+    columns = column_curvature(problem) + ball_of(problem).penalty
     return np.append(columns, np.full(int(problem.fit_intercept), problem.curvature))
 
 
 def _pull(problem: Problem, w: Floats) -> Floats:
     """Return the gradient of the penalty."""
-    out = problem.domain.ball.penalty * w  # type: ignore[union-attr]
+    out = ball_of(problem).penalty * w
     problem.intercept(out)[...] = 0.0
     return out
 

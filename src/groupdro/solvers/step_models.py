@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -26,10 +27,11 @@ class StepModel(ABC):
         """Return the step, flattened, and the program's multipliers, with the ball's multiplier in the curvature."""
 
 
+@dataclass(frozen=True, eq=False)
 class ExactModel(StepModel):
     """The model with a known Hessian.
 
-    Parameters
+    Attributes
     ----------
     program : Program
         The program.
@@ -47,28 +49,18 @@ class ExactModel(StepModel):
         Additional damping, relative to the largest curvature.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        pull: Floats,
-        hessian: Floats,
-        l2: Floats,
-        bound: Floats,
-        largest: Floats,
-        damping: float,
-    ):
-        self.program = program
-        self.pull = pull
-        self.hessian = hessian
-        self.l2 = l2
-        self.bound = bound
-        self.largest = largest
-        self.damping = damping
+    program: Program
+    pull: Floats
+    hessian: Floats
+    l2: Floats
+    bound: Floats
+    largest: Floats
+    damping: float
 
     def solve(self, multiplier: float) -> tuple[Floats, Floats]:
         """Factor the curvature again for the multiplier."""
         program = self.program
-        (factor, unit) = self._factor(multiplier)
+        factor, unit = self._factor(multiplier)
         pulled = program.rows + multiplier * program.share * self.pull
         solved = cho_solve(factor, (pulled / unit).T, check_finite=False).T / unit
         x = program.solve(pulled @ solved.T, program.values)
@@ -102,10 +94,11 @@ class ExactModel(StepModel):
                 ridge *= 100.0
 
 
+@dataclass(frozen=True, eq=False)
 class ProductModel(StepModel):
     """The model with a curvature known only through products; systems are solved by conjugate gradients.
 
-    Parameters
+    Attributes
     ----------
     program : Program
         The program.
@@ -115,10 +108,9 @@ class ProductModel(StepModel):
         Its diagonal, used as a preconditioner.
     """
 
-    def __init__(self, program: Program, times: Callable[[Floats], Floats], diagonal: Floats):
-        self.program = program
-        self.times = times
-        self.diagonal = diagonal
+    program: Program
+    times: Callable[[Floats], Floats]
+    diagonal: Floats
 
     def solve(self, multiplier: float = 0.0) -> tuple[Floats, Floats]:
         """Solve for all rows at once."""

@@ -60,10 +60,11 @@ class EpochParameters:
     eta: Floats
 
 
+@dataclass(frozen=True)
 class Schedules:
     """The parameters of every epoch, and whether the convergence proof covers them.
 
-    Parameters
+    Attributes
     ----------
     length : int, sequence of int, or callable
         K_s.
@@ -77,20 +78,14 @@ class Schedules:
         Factor of the default eta.
     """
 
-    def __init__(
-        self,
-        length: Schedule,
-        alpha: Schedule | None,
-        eta: Schedule | None,
-        lipschitz: float,
-        multiplier: float = 1.0,
-    ):
-        check_multiplier(multiplier)
-        self.length = length
-        self.alpha = alpha
-        self.eta = eta
-        self.lipschitz = lipschitz
-        self.multiplier = multiplier
+    length: Schedule
+    alpha: Schedule | None
+    eta: Schedule | None
+    lipschitz: float
+    multiplier: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_multiplier(self.multiplier)
 
     def epoch(self, s: int) -> EpochParameters:
         """Return the parameters of epoch s."""

@@ -20,9 +20,8 @@ from scipy.optimize import brentq
 from groupdro.oracle import Oracle
 from groupdro.oracle.along import outputs_along
 from groupdro.oracle.groups import gram_and_moments
-from groupdro.problem import Problem
-from groupdro.problem.weight_sets import Moving
 from groupdro.run.solver import BOUNDED_CURVATURE, KNOWN_WEIGHTS, Requirement, Solver, State
+from groupdro.solvers.sqp import ball_of
 from groupdro.utils.types import Floats
 
 __all__ = ["TailNewton"]
@@ -52,8 +51,8 @@ ROWS_AS_GROUPS = Requirement(
     holds=lambda problem: (
         problem.data.n_workers == 1
         and int(problem.data.group_sizes.max()) == 1
-        and (moving := problem.weight_set.moving(problem.n_groups)) is not None
-        and moving.share > 0
+        and problem.weights_known
+        and (moving := problem.moving).share > 0
         and moving.caps.size > 0
         and float(moving.caps.min()) > 0
         and float(moving.caps.sum()) > 1.0 + 1e-9
@@ -97,7 +96,7 @@ class TailNewton(Solver):
         """Evaluate the start, with equal products for all groups."""
         del seed, q
         problem = oracle.problem
-        moving = _moving(problem)
+        moving = problem.moving
         values = problem.group_values(oracle.risks(w))
         product = max(float(values.std()), _SPREAD * abs(float(values.mean())), 1e-300) / len(values)
         s, threshold = _central(values, moving.caps, product)
@@ -107,7 +106,7 @@ class TailNewton(Solver):
     def epoch(self, oracle: Oracle, state: TailState) -> None:
         """Take one step of Newton's method, and evaluate the new point."""
         problem, at = oracle.problem, state.evaluation
-        data, moving = problem.data, _moving(problem)
+        data, moving = problem.data, problem.moving
         s, room = state.s, moving.caps - state.s
         values = problem.group_values(at.group_risks)
         product = float(state.above @ room + state.below @ s) / (2 * len(s))
@@ -129,7 +128,7 @@ class TailNewton(Solver):
         total = float(soft.sum())
         centre = moments[:, 0] / total
         pull = moving.share * (moments[:, 1:] + np.outer(centre, missing))
-        penalty = problem.domain.ball.penalty  # type: ignore[union-attr]
+        penalty = ball_of(problem).penalty
         pull[:, 0] += at.gradient
         problem.coef(pull)[:, 0] += penalty * problem.coef(at.w)
         hessian -= moving.share * total * np.outer(centre, centre)
@@ -201,9 +200,3 @@ def _longest(values: Floats, change: Floats) -> float:
     """Return the longest step, at most 1, that stays within a share of the way to zero."""
     falling = change < 0
     return min(1.0, _INSIDE * float(np.min(-values[falling] / change[falling], initial=np.inf)))
-
-
-def _moving(problem: Problem) -> Moving:
-    moving = problem.weight_set.moving(problem.n_groups)
-    assert moving is not None  # a requirement
-    return moving

@@ -133,9 +133,8 @@ class InnerLoop:
 
     def weight_player(self) -> WeightPlayer:
         """Return q in the form of kernels."""
-        moving = self.problem.weight_set.moving(self.problem.n_groups)
+        moving = self.problem.moving
         q = self.at.q
-        assert moving is not None  # checked by `fits`
         return WeightPlayer(
             logits=self.logits,
             centre=self.logit_centre,
