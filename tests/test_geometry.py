@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from groupdro.data import GroupedData
 from groupdro.geometry import Entropy, Euclidean, Spectral, softmax
-from groupdro.problem import L2Domain, Logistic, Problem, SimplexDomain, Softmax
+from groupdro.losses import Logistic, Softmax
+from groupdro.problem import L2Domain, Problem, SimplexDomain
 from tests.pairs import every_pair
 
 seeds = st.integers(0, 2**32 - 1)

@@ -14,7 +14,8 @@ import numpy as np
 
 import groupdro as gd
 from groupdro.geometry import Geometry
-from groupdro.problem import Domain, Loss, ScalarLoss
+from groupdro.losses import Loss, ScalarLoss
+from groupdro.problem import Domain
 from tests.campaign.plain_losses import Expectile, LogisticLoss
 
 __all__ = ["PARTS", "Part"]

@@ -20,8 +20,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 import groupdro as gd
 from groupdro import GroupDROClassifier, GroupDRORegressor
+from groupdro.losses import Logistic, Loss
 from groupdro.oracle import Oracle
-from groupdro.problem import Domain, Logistic, Loss
+from groupdro.problem import Domain
 from tests.reference.convex import worst_value
 
 CASES: dict[str, Callable[[], str]] = {}

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import groupdro as gd
 from groupdro import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, GroupDRORegressorCV
-from groupdro.problem import Loss
+from groupdro.losses import Loss
 from tests.reference.convex import solve_convex
 
 SNIPPETS = Path(__file__).parents[2] / "docs" / "snippets"

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from groupdro.data import Draw, GroupedData
+from groupdro.losses import Huber, Logistic, Softmax, Squared, SquaredHinge
 from groupdro.oracle import Oracle
-from groupdro.problem import GroupMinima, Huber, L2Domain, Logistic, Problem, Softmax, Squared, SquaredHinge
+from groupdro.problem import GroupMinima, L2Domain, Problem
 from tests.pairs import every_pair
 from tests.problem.small_problems import (
     INTERCEPT,

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from groupdro.data import GroupedData
-from groupdro.problem import Huber, L2Domain, Logistic, Problem, Softmax, Squared, SquaredHinge
+from groupdro.losses import Huber, Logistic, Softmax, Squared, SquaredHinge
+from groupdro.problem import L2Domain, Problem
 
 N, D, C = 13, 3, 3
 LOSSES = [Logistic(), Squared(), Huber(0.8), SquaredHinge(), Softmax(C)]

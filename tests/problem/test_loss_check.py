@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import groupdro as gd
-from groupdro.problem import Logistic, Loss, ScalarLoss, Softmax, Squared
+from groupdro.losses import Logistic, Loss, ScalarLoss, Softmax, Squared
 from tests.estimators.field_cases import Smoothed
 
 RNG = np.random.default_rng(0)

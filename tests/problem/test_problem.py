@@ -5,8 +5,9 @@ import pytest
 
 from groupdro.data import Draw, GroupedData
 from groupdro.datasets import make_gdro
+from groupdro.losses import Logistic, Softmax, Squared
 from groupdro.oracle import Evaluation, Oracle
-from groupdro.problem import GroupMinima, L2Domain, Logistic, Problem, SimplexDomain, Softmax, Squared
+from groupdro.problem import GroupMinima, L2Domain, Problem, SimplexDomain
 from groupdro.problem.attainment import unattained
 from tests.pairs import every_pair
 from tests.problem.small_problems import (

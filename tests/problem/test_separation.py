@@ -12,7 +12,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from groupdro import GroupDROClassifier, GroupDRORegressor
 from groupdro.data import GroupedData
 from groupdro.distributed.sharding import shard
-from groupdro.problem import Huber, L2Domain, Logistic, Problem, Softmax, Squared, SquaredHinge
+from groupdro.losses import Huber, Logistic, Softmax, Squared, SquaredHinge
+from groupdro.problem import L2Domain, Problem
 from groupdro.problem.attainment import is_separated
 from groupdro.problem.separation import has_separating_direction
 from tests.distributed.thread_comm import run_workers

@@ -29,7 +29,7 @@ _TRUSTED = [
     "sklearn.compose._column_transformer._RemainderColsList",  # up to scikit-learn 1.8
     "groupdro.estimators.classifier.GroupDROClassifier",
     "groupdro.estimators.regressor.GroupDRORegressor",
-    "groupdro.problem.losses.Huber",
+    "groupdro.losses.Huber",
     "groupdro.run.result.TraceRow",
 ]
 _CERTIFICATE = ["lower_bound", "upper_bound", "gap", "status", "message", "worst_group"]

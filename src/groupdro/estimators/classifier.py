@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from groupdro.estimators.base import GroupDROEstimator
-from groupdro.problem import Logistic, Loss, Softmax, SquaredHinge
+from groupdro.losses import Logistic, Loss, Softmax, SquaredHinge
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import class_codes

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import is_classifier
 
-from groupdro.problem import Gamma, Poisson, Quantile, Tweedie
-from groupdro.problem.glm_losses import LogLinkLoss
+from groupdro.losses import Gamma, LogLinkLoss, Poisson, Quantile, Tweedie
 
 __all__ = ["to_sklearn", "to_torch_linear"]
 

@@ -10,7 +10,7 @@ from groupdro.data.training_digest import rows_digest
 from groupdro.estimators.export import to_sklearn, to_torch_linear
 from groupdro.estimators.validation import check_outputs_offset, read_features
 from groupdro.evaluation.report import GroupReport, group_report
-from groupdro.problem import Loss
+from groupdro.losses import Loss
 from groupdro.store import GroupedStore
 from groupdro.utils.types import Array, Floats
 from groupdro.utils.vectors import read_offset

@@ -12,7 +12,8 @@ from groupdro.data.given import GivenRows, read_given
 from groupdro.data.grouping import MERGED, merge_small_groups
 from groupdro.estimators.blend import ALL_ROWS, Blend
 from groupdro.estimators.usefulness import least_of_constants
-from groupdro.problem import Domain, GroupMinima, L2Domain, Loss, Problem
+from groupdro.losses import Loss
+from groupdro.problem import Domain, GroupMinima, L2Domain, Problem
 from groupdro.problem.centring import size_of_targets, typical_sizes
 from groupdro.run.solver import make_solver
 from groupdro.solvers import ALEM, Result, Solver

@@ -10,7 +10,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_scalar
 
-from groupdro.problem import Domain, ElasticNetDomain, L2Domain, Loss
+from groupdro.losses import Loss
+from groupdro.problem import Domain, ElasticNetDomain, L2Domain
 from groupdro.solvers import Solver
 from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_path
 

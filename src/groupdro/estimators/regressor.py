@@ -8,8 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_pinball_score, d2_tweedie_score
 
 from groupdro.estimators.base import GroupDROEstimator
-from groupdro.problem import Gamma, Huber, Loss, Poisson, Quantile, Squared
-from groupdro.problem.glm_losses import deviance_power
+from groupdro.losses import Gamma, Huber, Loss, Poisson, Quantile, Squared, deviance_power
 from groupdro.utils.arguments import error_prefix
 from groupdro.utils.types import Array, Floats
 

@@ -4,7 +4,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from groupdro.data import GroupedData
-from groupdro.problem import Loss
+from groupdro.losses import Loss
 from groupdro.utils.types import Floats
 
 __all__ = ["least_of_constants"]

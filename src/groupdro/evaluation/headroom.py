@@ -13,7 +13,8 @@ from groupdro.data import GroupedData
 from groupdro.data.given import read_given
 from groupdro.data.grouping import Grouping
 from groupdro.evaluation.models import check_model, final_estimator, means_by_group, row_losses
-from groupdro.problem import L2Domain, Logistic, Loss, Problem, Softmax, Squared
+from groupdro.losses import Logistic, Loss, Softmax, Squared
+from groupdro.problem import L2Domain, Problem
 from groupdro.solvers import solve
 from groupdro.utils.arguments import check_number, check_whole, error_prefix, printable, short_repr
 from groupdro.utils.text import group_name

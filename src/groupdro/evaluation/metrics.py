@@ -22,8 +22,7 @@ from groupdro.evaluation.statistics import (
     Median,
     Statistic,
 )
-from groupdro.problem import Loss
-from groupdro.problem.glm_losses import LogLinkLoss, deviance_power
+from groupdro.losses import LogLinkLoss, Loss, deviance_power
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Array, Floats, Mask
 from groupdro.utils.vectors import class_codes

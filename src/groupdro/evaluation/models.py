@@ -13,7 +13,7 @@ from groupdro.data import GroupedData
 from groupdro.data.grouping import Grouping
 from groupdro.data.mapping import mapping_of, nameless
 from groupdro.data.rows import piece_rows
-from groupdro.problem import Loss
+from groupdro.losses import Loss
 from groupdro.utils.arguments import check_choice, number_of_rows, short_repr
 from groupdro.utils.types import Floats
 from groupdro.utils.vectors import class_codes

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupdro.data.rows import Rows
+from groupdro.losses import Loss, Product
 from groupdro.oracle.evaluation import Evaluation, SingleRounding
 from groupdro.oracle.oracle import Oracle
 from groupdro.problem.linear_model import LinearModel, scale_rows, term_sizes
-from groupdro.problem.losses import Loss, Product
 from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["ColumnCurvature", "GroupEvaluation", "evaluate_groups", "output_curvatures"]

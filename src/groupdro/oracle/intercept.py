@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.problem.losses import Loss, Total, alone
+from groupdro.losses import Loss, Total, alone
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["best_shift"]

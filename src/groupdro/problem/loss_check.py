@@ -3,8 +3,7 @@
 import numpy as np
 
 from groupdro.kernels import losses as kernels
-from groupdro.problem.losses import Loss, ScalarLoss
-from groupdro.problem.softmax import Softmax
+from groupdro.losses import Loss, ScalarLoss, Softmax
 from groupdro.utils.types import Array, Floats
 
 __all__ = ["check_loss"]
@@ -34,7 +33,7 @@ def check_loss(loss: Loss, y: Array, n_outputs: int, *, fit_intercept: bool) -> 
     fit_intercept : bool
         Whether the duals will be balanced.
     """
-    if type(loss).__module__.startswith("groupdro.problem.") or not len(y):
+    if type(loss).__module__ == "groupdro.losses" or not len(y):
         return
     name = type(loss).__name__
     if isinstance(loss, Softmax):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from groupdro.losses import Softmax
 from groupdro.problem.attainment import weighted_labels
 from groupdro.problem.problem import Problem
-from groupdro.problem.softmax import Softmax
 from groupdro.utils.types import Indices
 
 __all__ = ["with_present_classes"]

@@ -9,11 +9,11 @@ import numpy as np
 from groupdro.data import GroupedData
 from groupdro.data.rows import Rows
 from groupdro.geometry import Geometry
+from groupdro.losses import Loss
 from groupdro.problem.domains import Domain, penalty_room
 from groupdro.problem.group_minima import GroupMinima
 from groupdro.problem.linear_model import LinearModel
 from groupdro.problem.loss_check import check_loss
-from groupdro.problem.losses import Loss
 from groupdro.problem.output_ball import OutputBall
 from groupdro.problem.set_check import check_domain, check_weight_set
 from groupdro.problem.weight_sets import Moving, Simplex, WeightSet

@@ -3,7 +3,7 @@
 import numpy as np
 
 from groupdro.data import GroupedData
-from groupdro.problem.losses import Squared
+from groupdro.losses import Squared
 from groupdro.problem.problem import Problem
 from groupdro.utils.types import Floats
 

@@ -6,9 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
-from groupdro.problem.losses import Logistic
+from groupdro.losses import Logistic, Softmax
 from groupdro.problem.problem import Problem
-from groupdro.problem.softmax import Softmax
 from groupdro.utils.threads import interruptibly
 from groupdro.utils.types import Array, Floats
 

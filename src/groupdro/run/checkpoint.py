@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from groupdro.certificate import Cut
-from groupdro.problem import Domain, GroupMinima, Loss, Problem, WeightSet
+from groupdro.losses import Loss
+from groupdro.problem import Domain, GroupMinima, Problem, WeightSet
 from groupdro.run.result import TraceRow
 from groupdro.utils.files import write_content
 from groupdro.utils.types import Array, Floats

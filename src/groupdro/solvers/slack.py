@@ -18,9 +18,10 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 import numpy as np
 
 from groupdro.certificate import balance, linearise
+from groupdro.losses import Quantile
 from groupdro.oracle import Oracle
 from groupdro.oracle.groups import GroupEvaluation
-from groupdro.problem import Problem, Quantile
+from groupdro.problem import Problem
 from groupdro.problem.domains import penalty_room
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Preparation

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from groupdro.kernels.losses import curvature
-from groupdro.problem import Huber, Logistic, Softmax, Squared, SquaredHinge
+from groupdro.losses import Huber, Logistic, Softmax, Squared, SquaredHinge
 from tests.pairs import every_pair
 
 N_CLASSES = 3
