@@ -231,8 +231,8 @@ def test_checkpoints_let_a_fit_go_on(adult, tmp_path):
     assert any((tmp_path / "c").rglob("*"))
     again = json.loads(call(*given, "-o", tmp_path / "two", "--json").stdout)
     assert again["status"] == "converged"
-    assert again["upper_bound"] <= one["upper_bound"]
-    assert again["lower_bound"] >= one["lower_bound"]
+    assert again["upper_bound"] <= one["upper_bound"] * (1 + 1e-12)  # a pass of another kind rounds differently
+    assert again["lower_bound"] >= one["lower_bound"] * (1 - 1e-12)
 
 
 def test_several_group_columns_of_truth_values_mean_their_combinations(tmp_path):
