@@ -211,7 +211,6 @@ class Ermeg(ERMEG):
     first_epochs: int | None = None
 
     def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
-        del tol
         if self.first_epochs is None:
             return [MinimaAsNeeded(), self]
         alone = replace(self.oracle, epoch_length=mean_size(problem))  # type: ignore[call-arg]

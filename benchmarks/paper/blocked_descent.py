@@ -26,7 +26,6 @@ class GroupModelsInBlocks(GroupModels):
 
     def models(self, oracle: Oracle, start: Floats, rng: np.random.Generator) -> Floats:
         """Return the step-weighted averages of one stochastic gradient run per group, from models of zeros."""
-        del start
         problem = oracle.problem
         m, data, radius = problem.n_groups, problem.data, problem.domain.radius  # type: ignore[attr-defined]
         n_steps = max(1, round(self.passes * problem.n_rows / m))

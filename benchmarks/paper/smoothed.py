@@ -48,7 +48,6 @@ class SmoothedLBFGS(Solver):
     name = "benchmark-smoothed"
 
     def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> _SmoothedState:
-        del seed
         at = oracle.evaluate(w, q)
         flat = at.w.ravel().copy()
         begun = _SmoothedState(at, flat, 0.0, flat, deque(maxlen=MEMORY), 0, 0)

@@ -61,7 +61,6 @@ class Expectile(Loss):
         total: Any = lambda sums: sums,
     ) -> Floats:
         """Subtract the weighted mean: every dual is in the domain of the conjugate."""
-        del y
         moment, mass = total(np.array([row_weights @ duals, row_weights.sum()]))
         return duals - moment / mass
 

@@ -40,7 +40,6 @@ class L1Ball(Domain):
 
     def reach(self, gradient: Floats) -> float:
         """Return the norm of a corner."""
-        del gradient
         return self.radius
 
     def contains(self, coef: Floats) -> bool:
@@ -104,7 +103,6 @@ class L1Steps(Geometry):
 
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
         """Return the step times the squared norm, which is the same at every point."""
-        del point
         return float(step * np.vdot(difference, difference))
 
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:

@@ -37,7 +37,6 @@ class MirrorProx(Solver):
         self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int
     ) -> MirrorProxState:
         """Pass over the data at the start."""
-        del seed  # nothing here is random
         at = oracle.evaluate(w, q)
         mirror = oracle.problem.geometry().mirror(w)
         logits = oracle.problem.weight_geometry().mirror(q)

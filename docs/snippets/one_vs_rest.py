@@ -58,7 +58,6 @@ class OneVsRest(Loss):
         self, u: Floats, y: NDArray[Any]
     ) -> Callable[[Floats], Floats]:
         """Return the product with the diagonal matrix of p (1 - p)."""
-        del y
         curvature = expit(u) * expit(-u)
         return lambda along: curvature * along
 
@@ -77,7 +76,6 @@ class OneVsRest(Loss):
         total: Any = lambda sums: sums,
     ) -> Floats:
         """Scale down the duals of the heavier sign of every class."""
-        del y
         above = total(row_weights @ np.maximum(duals, 0.0))
         below = total(row_weights @ np.maximum(-duals, 0.0))
         lighter = np.minimum(above, below)

@@ -109,7 +109,6 @@ class Round(Geometry):
 
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
         """Return the squares weighted by the steps; the norm is the same everywhere."""
-        del point
         return float((step * difference * difference).sum())
 
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:
@@ -237,7 +236,6 @@ class Spectral(Round):
 
     def squared_gradient(self, step: Any, difference: Floats, point: Floats) -> float:
         """Return the squares weighted by the metric times the step."""
-        del point
         return step * self._weighted(difference, self.scales, self.rest, self.free_scale)
 
     def squared_distance(self, step: Any, a: Floats, b: Floats) -> float:

@@ -64,12 +64,10 @@ class Loss(ABC):
 
     def n_outputs(self, y: Array) -> int:
         """Return the number of outputs of the model, given encoded labels."""
-        del y
         return 1
 
     def with_outputs(self, n_outputs: int) -> "Loss":
         """Return the loss with its number of outputs fixed, regardless of the labels seen later."""
-        del n_outputs
         return self
 
     @abstractmethod
@@ -139,7 +137,6 @@ class Loss(ABC):
 
     def central_output(self, y: Array, offsets: Floats, row_weights: Floats, total: Total = alone) -> float:
         """Return an intercept from which to start, given the offsets of the rows or an empty array: by default 0."""
-        del y, offsets, row_weights, total
         return 0.0
 
     @property
@@ -149,7 +146,6 @@ class Loss(ABC):
 
     def smoothed(self, width: float) -> "Loss":
         """Return a loss with curvature that is smaller by at most a multiple of `width`; by default the loss itself."""
-        del width
         return self
 
     def __repr__(self) -> str:
@@ -158,17 +154,14 @@ class Loss(ABC):
 
     def unattained(self, y: Array) -> str | None:
         """Return why a free intercept has no finite optimum for these labels, or None if it has one."""
-        del y
         return None
 
     def separates(self, u: Floats, y: Array) -> bool:
         """Return whether the loss tends to zero, without reaching it, as these outputs are scaled up."""
-        del u, y
         return False
 
     def vanishes(self, y: Array) -> bool:
         """Return whether a constant output is certain to bring the loss to zero, or arbitrarily close."""
-        del y
         return False
 
 
@@ -214,7 +207,6 @@ class ScalarLoss(Loss):
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Scale down the duals of the heavier sign."""
         # This keeps every dual between zero and its old value, hence in the domain.
-        del y
         mass = row_weights * duals
         up, down = total(np.array([mass[mass > 0].sum(), -mass[mass < 0].sum()]))
         if up > down:
@@ -271,7 +263,6 @@ class Logistic(_TwoClassLoss):
 
     def curvature(self, u: Floats, y: Array) -> Floats:
         """Return the product of the labels' probabilities."""
-        del y
         e = np.exp(-np.abs(u))
         return e / np.square(1.0 + e)
 
@@ -286,7 +277,6 @@ class Logistic(_TwoClassLoss):
 
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by 1."""
-        del y
         return np.ones_like(reach)
 
     def separates(self, u: Floats, y: Array) -> bool:
@@ -312,7 +302,6 @@ class SquaredHinge(_TwoClassLoss):
 
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by 1 + |u|."""
-        del y
         return 1.0 + reach
 
 
@@ -326,7 +315,6 @@ class ResidualLoss(VanishesAtEqualLabels):
 
     def typical_outputs(self, y: Array, n_outputs: int) -> Floats:
         """Return the labels, near which the loss is curved."""
-        del n_outputs
         return y.astype(np.float64)
 
 
@@ -342,7 +330,6 @@ class Squared(ResidualLoss):
 
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:
         """Subtract the weighted mean: the domain is the whole real line."""
-        del y
         moment, mass = total(np.array([(row_weights * duals).sum(), row_weights.sum()]))
         return duals - moment / mass
 
@@ -398,7 +385,6 @@ class LogLinkLoss(VanishesAtEqualLabels):
 
     def typical_outputs(self, y: Array, n_outputs: int) -> Floats:
         """Return the logarithms of the labels."""
-        del n_outputs
         return np.log(np.maximum(y, 1e-3))
 
     def mean(self, u: Floats) -> Floats:
@@ -469,7 +455,6 @@ class Gamma(LogLinkLoss):
 
     def _balanced(self, duals: Floats, y: Array, row_weights: Floats, total: Total) -> Floats:
         """Scale the ratios 1 - a so that their mean is 1."""
-        del y
         duals = np.minimum(duals, 1.0)
         excess, ratios = total(np.array([row_weights @ duals, row_weights @ (1.0 - duals)]))
         return duals - (excess / ratios) * (1.0 - duals) if ratios > 0 else np.zeros_like(duals)
@@ -561,7 +546,6 @@ class Quantile(ResidualLoss):
 
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by the steeper side."""
-        del y
         return np.full_like(reach, max(self.level, 1.0 - self.level))
 
     @property
@@ -680,7 +664,6 @@ class Softmax(Loss):
 
     def lipschitz(self, y: Array, reach: Floats) -> Floats:
         """Bound |l'| by sqrt 2."""
-        del y
         return np.full_like(reach, np.sqrt(2.0))
 
     def vanishes(self, y: Array) -> bool:

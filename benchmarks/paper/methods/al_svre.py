@@ -268,5 +268,4 @@ class ALSVRE(Solver):
 
     def describe(self, problem: Problem, tol: float) -> str:
         """Describe which variant runs, and that it is reconstructed."""
-        del problem, tol
         return f"al-svre ({self.geometry}; reconstructed)"

@@ -75,7 +75,6 @@ class ERMEG(Solver):
 
     def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> ErmegState:
         """Evaluate the start."""
-        del seed
         entropy = oracle.problem.weight_geometry()
         at = oracle.evaluate(w, entropy.interior(q))
         return ErmegState(at, entropy.mirror(at.q), np.zeros_like(w), 0)

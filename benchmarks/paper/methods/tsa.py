@@ -34,7 +34,6 @@ class GroupModels(Preparation):
 
     def run(self, oracle: Oracle, w: Floats, q: Floats, budget: Budget, seed: int) -> Prepared:
         """Return bounds on the minima, and the models."""
-        del q, budget
         models = self.models(oracle, w, np.random.default_rng([seed, 1 << 24]))
         upper, lower = np.empty(len(models)), np.empty(len(models))
         for i, own in enumerate(models):
@@ -135,11 +134,9 @@ class TSA(SMD):
 
     def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
         """Approach every group's own minimum, then minimise the excess risks."""
-        del problem, tol
         multiplier = self.multiplier if self.stage_one_multiplier is None else self.stage_one_multiplier
         return (GroupModels(multiplier, self.stage_one_passes), self)
 
     def describe(self, problem: Problem, tol: float) -> str:
         """Say that it is reconstructed."""
-        del problem, tol
         return "tsa (reconstructed)"

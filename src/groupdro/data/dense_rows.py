@@ -143,7 +143,6 @@ class DenseRows(Rows):
 
     def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Array]]:
         """Split the rows."""
-        del dense  # rows are dense already
         step = piece_rows(n_bytes, self.n_features)
         for start in range(0, self.n_rows, step):
             place = slice(start, min(start + step, self.n_rows))

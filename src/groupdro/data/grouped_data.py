@@ -485,10 +485,8 @@ class GroupedData:
 
     def gathered(self, draw: Draw, values: Any, weights: Floats) -> tuple[Any, Floats]:
         """Return rows and weights of a draw from all workers, given the local ones."""
-        del draw
         return values, weights
 
     def rows_worth_sharing(self, n_numbers: int, n_outputs: int) -> int:
         """Return how many rows a step should draw so that summing its results over workers takes little of the time."""
-        del n_numbers, n_outputs
         return 1

@@ -97,7 +97,6 @@ class Rows(ABC):
 
     def read_ahead(self, rows: Indices) -> None:
         """Let the system prefetch rows that will be needed soon."""
-        del rows
 
     # ------------------------------------------------------------------ transformed columns
 
@@ -144,20 +143,17 @@ class Rows(ABC):
 
     def flat(self, y: Array, offset: Floats, loss: KernelLoss, *, intercept: bool) -> Any:
         """Return rows, labels, offsets and loss in the form kernels take; None if no kernel can read the rows."""
-        del y, offset, loss, intercept
 
     def fused_pass(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
     ) -> tuple[Floats, float] | None:
         """Set margins and losses, and return the gradient and the mass of its terms; None if no kernel can."""
-        del flat, w, row_weights, norms, margins, losses
         return None
 
     def fused_curvature(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, along: Array, margins: Floats, losses: Floats
     ) -> tuple[Floats, Floats, float] | None:
         """Do as `fused_pass`, and return the gradient's change as each column of `along` is added to the outputs."""
-        del flat, w, row_weights, norms, along, margins, losses
         return None
 
     @property

@@ -84,7 +84,6 @@ class GroupDROEstimator(FittedModel, Parameters):
 
     def _weights(self, y: Array, weights: Floats | None) -> Floats | None:
         """Return the weights of rows in the fit; None if they are equal."""
-        del y
         return weights
 
     def _attributes(self, w: Floats) -> dict[str, Any]:

@@ -137,7 +137,6 @@ class GroupStratifiedKFold(BaseCrossValidator):
         int
             The number of folds.
         """
-        del X, y, groups
         return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Array, Array]]:

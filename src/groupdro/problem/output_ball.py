@@ -79,12 +79,10 @@ class OutputBall:
 
     def reach(self, gradient: Floats) -> float:
         """Return the largest norm of coefficients in the set, which multiplies the rounding error of a gradient."""
-        del gradient
         return self.limit / float(self.values[-1]) if self.values.size else 0.0
 
     def reach_near(self, gradient: Floats, error: float) -> float:
         """Return the same, whatever the gradient."""
-        del error
         return self.reach(gradient)
 
     def size(self, coef: Floats) -> float:

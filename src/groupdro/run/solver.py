@@ -133,7 +133,6 @@ class Solver(ABC):
 
         A stage that is itself composed of stages is replaced by them.
         """
-        del problem, tol
         return (self,)
 
     def warm_up(self, oracle: Oracle) -> None:
@@ -154,7 +153,6 @@ class Solver(ABC):
 
         The trace covers this stage only: what it has certified so far, and at what cost.
         """
-        del trace
         return "it stalled" if state.stalled else ""
 
     def refresh(self, oracle: Oracle, state: Any) -> None:
@@ -167,22 +165,18 @@ class Solver(ABC):
 
     def chosen(self, state: Any) -> tuple[Floats, Floats] | None:
         """Return the model that a solver that polishes has chosen, with its group risks."""
-        del state
         return None
 
     def mean_lower(self, state: Any) -> float:
         """Return a lower bound on the average of all models that meet the tolerance, if the solver proves one."""
-        del state
         return -np.inf
 
     def describe(self, problem: Problem, tol: float) -> str:
         """Describe the solver that runs on a problem, and why if it was chosen automatically."""
-        del problem, tol
         return getattr(self, "name", type(self).__name__)
 
     def average(self, state: Any) -> tuple[Floats, Floats] | None:
         """Return the pair (w, q) to which the solver's theory applies, if it is not the state's own."""
-        del state
         return None
 
     def point(self, state: Any) -> tuple[Floats, Floats] | None:
@@ -190,7 +184,6 @@ class Solver(ABC):
 
         Such an evaluation is not part of the algorithm; it is neither counted nor timed.
         """
-        del state
         return None
 
     def __repr__(self) -> str:

@@ -89,5 +89,4 @@ class Preparation(ABC):
         self, oracle: Oracle, group_minima: GroupMinima, models: dict[int, Floats], seed: int
     ) -> Refinement | None:
         """Return a refinement that continues from a checkpoint; None by default, for a preparation without one."""
-        del oracle, group_minima, models, seed
         return None

@@ -230,7 +230,6 @@ class _AlegUntilSlow(ALEG):
 
     def hand_over(self, state: Any, trace: Sequence[TraceRow]) -> str:
         """Check the rate of the last epochs."""
-        del state
         if len(trace) <= _LOOK_BACK or _gap_decrease(trace) * _PATIENCE * 2.0 * _ALEG_EPOCHS[1] > np.log(10.0):
             return ""
         return f"the gap fell by a factor of {np.exp(_gap_decrease(trace)):.2f} per pass; sqp takes over"

@@ -114,7 +114,6 @@ class SketchedSQP(Solver):
 
     def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> SketchedState:
         """Evaluate the start."""
-        del seed
         return SketchedState(oracle.evaluate(w, q))
 
     def epoch(self, oracle: Oracle, state: SketchedState) -> None:

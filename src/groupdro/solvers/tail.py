@@ -94,7 +94,6 @@ class TailNewton(Solver):
 
     def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> TailState:
         """Evaluate the start, with equal products for all groups."""
-        del seed, q
         problem = oracle.problem
         moving = problem.moving
         values = problem.group_values(oracle.risks(w))

@@ -47,11 +47,9 @@ class Domain(ABC):
 
     def check(self, model: LinearModel) -> None:
         """Refuse a model whose coefficients do not fit the domain."""
-        del model
 
     def penalty_at(self, coef: Floats) -> float:
         """Return the penalty at coef."""
-        del coef
         return 0.0
 
     @abstractmethod
@@ -90,12 +88,10 @@ class Domain(ABC):
 
     def within(self, value: float) -> "Domain":
         """Return a smaller domain that still contains every w whose penalty is at most `value`."""
-        del value
         return self
 
     def no_further_than(self, reach: float) -> "Domain":
         """Return the part of the domain within `reach` of its centre, or a larger part."""
-        del reach
         return self
 
 

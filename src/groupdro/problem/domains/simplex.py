@@ -24,7 +24,6 @@ class SimplexDomain(Domain):
 
     def reach(self, gradient: Floats) -> float:
         """Return 1, the norm of a vertex."""
-        del gradient
         return 1.0
 
     def feasible(self, coef: Floats) -> Floats:

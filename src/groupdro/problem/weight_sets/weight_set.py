@@ -22,7 +22,6 @@ class WeightSet(ABC):
 
     def check(self, n_groups: int) -> None:
         """Raise if the set does not fit the number of groups."""
-        del n_groups
 
     def support(self, values: Floats) -> float:
         """Return max over the set of <q, values>."""
@@ -46,5 +45,4 @@ class WeightSet(ABC):
 
     def moving(self, n_groups: int) -> Moving | None:
         """Return the set in the form of compiled steps and quadratic programs; None if it has none."""
-        del n_groups
         return None

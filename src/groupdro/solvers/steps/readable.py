@@ -15,7 +15,6 @@ class ReadableSteps(Steps):
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
         """Return True: this implementation supports everything."""
-        del loop
         return True
 
     def run(self, plan: BatchPlan, members: Indices) -> None:
