@@ -1,9 +1,10 @@
 """Kill running fits at random moments, and check that each still ends with a certified answer.
 
-    python -m tests.distributed.faults --kills 100 [--seed 0] [--solver aleg] [--workers 2] [--lanes 2]
+    python -m tests.distributed.faults --kills 100 [--seed 0] [--solver aleg] [--workers 2] [--lanes 2] [--write FILE]
 
-prints a line per kill and a summary. One worker is a program run by Python, which is run again if it was killed or
-interrupted. Two workers are run by torchrun, which restarts them by itself, unless it was killed or interrupted too.
+prints a line per kill and a table, which is also written to a file. One worker is a program run by Python, which is run
+again if it was killed or interrupted. Two workers are run by torchrun, which restarts them by itself, unless it was
+killed or interrupted too.
 """
 
 import argparse
@@ -308,7 +309,7 @@ def check(solver, result):
 
 
 def campaign(n_kills, seed, solvers, workers, lanes):
-    """Kill fits, solvers and kinds of kills in turn, and print what became of each."""
+    """Kill fits, solvers and kinds of kills in turn, print what became of each, and return it."""
     folder = Path(tempfile.mkdtemp(prefix="groupdro-faults-"))
     os.environ.setdefault("NUMBA_CACHE_DIR", str(folder / "numba"))
     bench = Bench(folder)
@@ -328,25 +329,25 @@ def campaign(n_kills, seed, solvers, workers, lanes):
                 print(f"{len(outcomes):3d} {outcome}{'' if outcome.good else '  <<<<'}", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    print_summary(outcomes)
     return outcomes
 
 
-def print_summary(outcomes):
-    """Print a line for each solver and for each signal."""
+def table_of(outcomes):
+    """Return a table with a line for each solver, number of workers and signal."""
     by_kind = defaultdict(list)
     for outcome in outcomes:
-        for kind in (outcome.kill.solver, f"{outcome.kill.workers} workers", f"-{outcome.kill.signal}", "all"):
+        kill = outcome.kill
+        for kind in (kill.solver, f"{kill.workers} worker{'s' * (kill.workers > 1)}", f"-{kill.signal}", "all"):
             by_kind[kind].append(outcome)
-    print(f"{'':12}{'kills':>8}{'certified':>11}{'overlap':>9}{'orphans':>9}{'repeated: median':>18}{'most':>6}")
+    lines = ["| fits | kills | certified | overlap | orphans | epochs repeated, median | most |", "|---" * 7 + "|"]
     for kind in sorted(by_kind, key=lambda kind: (kind == "all", kind)):
         mine = by_kind[kind]
-        certified = sum(not outcome.faults for outcome in mine)
-        overlapping = sum(outcome.overlaps for outcome in mine)
-        orphans = sum(outcome.orphans for outcome in mine)
         repeated = [outcome.repeated for outcome in mine]
-        median = statistics.median(repeated)
-        print(f"{kind:12}{len(mine):8}{certified:11}{overlapping:9}{orphans:9}{median:18}{max(repeated):6}")
+        cells = [kind, len(mine), sum(not outcome.faults for outcome in mine)]
+        cells += [sum(outcome.overlaps for outcome in mine), sum(outcome.orphans for outcome in mine)]
+        cells += [f"{statistics.median(repeated):g}", max(repeated)]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
 
 
 def main():
@@ -356,11 +357,16 @@ def main():
     parser.add_argument("--solver", choices=SOLVERS, help="only this one")
     parser.add_argument("--workers", type=int, choices=KINDS, help="only this many")
     parser.add_argument("--lanes", type=int, default=2, help="fits at the same time")
+    parser.add_argument("--write", type=Path, help="file for the table, such as benchmarks/results/kills.md")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     solvers = [options.solver] if options.solver else list(SOLVERS)
     workers = [options.workers] if options.workers else list(KINDS)
     outcomes = campaign(options.kills, options.seed, solvers, workers, options.lanes)
+    table = table_of(outcomes)
+    print(table)
+    if options.write:
+        options.write.write_text(f"{table}\n")
     sys.exit(not all(outcome.good for outcome in outcomes))
 
 

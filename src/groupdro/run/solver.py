@@ -137,8 +137,6 @@ class Solver(ABC):
 
     def warm_up(self, oracle: Oracle) -> None:
         """Compile what epochs need beyond a pass. Compilation does not count towards a budget."""
-        problem = oracle.problem
-        del problem
 
     def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> Any:
         """Evaluate the starting point, which lies in its sets, and return the state."""
