@@ -144,7 +144,8 @@ def open_store(path: Path, options: dict[str, Any]) -> Training:
             argument = "--" + name.removesuffix("s").replace("_", "-")
             raise ValueError(f"{argument} is for tables: a store has its own target, groups and features.")
     store = GroupedStore.open(path)
-    task, groups = "regression" if store.classes is None else "classification", list(store.group_columns or ())
+    task = "regression" if store.classes is None else "classification"
+    groups = list(store.group_columns or ())
     reason = "the store was written for it"
     names = {"table": path.name, "task": task, "task_reason": reason, "target": store.target, "group_columns": groups}
     sizes = {"columns": store.n_features, "rows": store.n_rows, "held_out_rows": 0}

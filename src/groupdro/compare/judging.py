@@ -198,7 +198,8 @@ def _loss_of(model: Any, plain: Any, name: str, loss: Any) -> Any:
     """Return the loss by which to evaluate a model like plain training."""
     if not (isinstance(loss, str) and loss == "auto"):
         return loss
-    inner, own = final_estimator(model), final_estimator(plain).loss
+    inner = final_estimator(model)
+    own = final_estimator(plain).loss
     if isinstance(inner, GroupDROClassifier | GroupDRORegressor) and repr(inner.loss) == repr(own):
         return "auto"
     if own not in _SAME_AS_OURS and is_regressor(model):

@@ -147,7 +147,8 @@ class GroupDROEstimator(FittedModel, Parameters):
         start = fitted._start(task, coef_init, intercept_init, q_init)
         result = fitted._store(fitted._solve(task, self.alpha, start))
         adopt(self, fitted)
-        bonus, sizes = float(self.small_group_bonus), task.data.counted_sizes
+        bonus = float(self.small_group_bonus)
+        sizes = task.data.counted_sizes
         check_weights(bonus, task.data.names, sizes, result.q, n_parameters=task.data.n_features + 1)
         if task.data.is_whole:
             check_usefulness(task, result, robustness=float(self.robustness))

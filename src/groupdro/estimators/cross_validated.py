@@ -139,7 +139,8 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
     def _keep(self, search: GridSearch, chosen: Selection) -> None:
         """Set the attributes found by the search."""
         alphas, blends = search.cells
-        self.alpha_, self.robustness_ = float(alphas[chosen.best]), float(blends[chosen.best])
+        self.alpha_ = float(alphas[chosen.best])
+        self.robustness_ = float(blends[chosen.best])
         self.plain_alpha_ = float(alphas[chosen.plain])
         names = np.array([*search.given.groups.names, None], dtype=object)
         self.cv_results_: dict[str, Array] = {
@@ -293,7 +294,9 @@ class GroupDRORegressorCV(RefittedModel, RegressorMixin, _CrossValidated):
 
 def _sentence(search: Any, chosen: Selection, n_groups: int) -> str:
     """Return a sentence that says what was chosen, and why."""
-    results, k, plain = search.cv_results_, chosen.best, chosen.plain
+    results = search.cv_results_
+    k = chosen.best
+    plain = chosen.plain
     before = f"plain training (alpha {search.plain_alpha_:g})"
     n_small = int((~chosen.judged).sum())
     small = f" {n_small} of {n_groups} groups were not judged: they have fewer than {search.min_rows} effective rows, "

@@ -80,7 +80,8 @@ class FittedModel:
 
     def _row_losses(self, X: Any, y: Any, offset: Any = None) -> Floats:
         """Return the loss of each row, for reports."""
-        outputs, loss = np.ascontiguousarray(self._outputs(X, offset)), self._own_loss()
+        outputs = np.ascontiguousarray(self._outputs(X, offset))
+        loss = self._own_loss()
         return loss.value(outputs, loss.encode(self._codes(y)))
 
     def _are_training_rows(self, X: Any, y: Any) -> bool | None:

@@ -121,7 +121,8 @@ def _small_groups(names: tuple[Any, ...], few: Indices, least: int) -> str:
 
 def check_weights(bonus: float, names: tuple[Any, ...], sizes: Floats, q: Floats, *, n_parameters: int) -> None:
     """Warn if very small groups dominate: with `small_group_bonus`, or so that no more rows decide than parameters."""
-    few, n_rows = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0)), int(sizes.sum())
+    few = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0))
+    n_rows = int(sizes.sum())
     share, rows = float(q[few].sum()), 1.0 / max(float(q @ (q / sizes)), 1e-300)  # as if of equal weight
     if share > 0.5 and (bonus > 0 or rows < min(max(_VERY_SMALL, n_parameters), n_rows / 4)):
         heaviest = [names[i] for i in few[np.argsort(-q[few], kind="stable")][:5]]

@@ -62,10 +62,13 @@ class RobustnessFrontier:
     """
 
     def __init__(self, estimator: GroupDROEstimator, task: Task, tol: float):
-        self._estimator, self._task, self._tol = estimator, task, tol
+        self._estimator = estimator
+        self._task = task
+        self._tol = tol
         self._outcomes: list[tuple[float, Outcome]] = []
         self._answers: list[FrontierModel] = []  # mixtures returned to the user
-        self.average, self.regret = str(estimator.average), estimator.objective == "excess_risk"
+        self.average = str(estimator.average)
+        self.regret = estimator.objective == "excess_risk"
         self.n_fits, self.n_passes = 0, 0.0
 
     # ------------------------------------------------------------------ construction
@@ -124,7 +127,8 @@ class RobustnessFrontier:
         posed = self._task.problem(self._estimator._domain(float(self._estimator.alpha)), t)
         problem, centring = recentre(posed.problem)
         oracle = Oracle(problem)
-        clock, certificate = Clock(oracle), Certificate(oracle)
+        clock = Clock(oracle)
+        certificate = Certificate(oracle)
         at = problem.within_domain(centring.inward(posed.inward(w)))
         certificate.observe(oracle.evaluate(at, posed.weights(q)))
         assert certificate.w is not None
@@ -308,7 +312,8 @@ class RobustnessFrontier:
         targets = f"a mean of at most {mean:.6g} and a worst value of at most {worst:.6g}"
         k = enclosed.refutes(mean, worst)
         if k is not None:
-            t, least = float(enclosed.t[k]), float(enclosed.lower[k])
+            t = float(enclosed.t[k])
+            least = float(enclosed.lower[k])
             blend = (1.0 - t) * mean + t * worst
             what = {0.0: "the mean", 1.0: "the worst value"}.get(t, f"{1 - t:.4g} * mean + {t:.4g} * worst")
             why = f"{what} is at least {least:.8g} for every model, and {blend:.8g} for the targets"

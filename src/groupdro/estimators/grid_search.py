@@ -54,7 +54,10 @@ class GridSearch:
         grid: tuple[Floats, Floats],
         store: GroupedStore | None = None,
     ):
-        self.about, self.rough, self.given, self.store = about, rough, given, store
+        self.about = about
+        self.rough = rough
+        self.given = given
+        self.store = store
         self.alphas, self.blends = grid
         if len(given.groups.names) == 1:
             self.blends = self.blends[:1]  # robustness makes no difference
@@ -118,7 +121,9 @@ class GridSearch:
         return able
 
     def _splits(self) -> Iterator[tuple[Indices, Indices]]:
-        about, given, classes = self.about, self.given, is_classifier(self.rough)
+        about = self.about
+        given = self.given
+        classes = is_classifier(self.rough)
         if isinstance(about.cv, Integral):
             yield from divide(given, n_splits=int(about.cv), seed=about.random_state, classes=classes)
             return

@@ -58,14 +58,18 @@ class ProgressLine:
     """
 
     def __init__(self, tol: float, *, every: float = 0.0, write: Callable[[str], Any] = print):
-        self.tol, self.every, self.write = tol, every, write
+        self.tol = tol
+        self.every = every
+        self.write = write
         self.trace: list[TraceRow] = []
         self.written = -np.inf
         self.met = False  # the tolerance; what follows lowers the average
 
     def __call__(self, progress: Progress) -> None:
         """Write a line, unless the last one is recent and the tolerance is not met just now."""
-        row, risks, problem = progress.latest, progress.certificate.group_risks, progress.certificate.problem
+        row = progress.latest
+        risks = progress.certificate.group_risks
+        problem = progress.certificate.problem
         self.trace.append(row)
         target = self.tol * abs(row.upper)
         recent = time.perf_counter() - self.written < self.every
@@ -74,7 +78,8 @@ class ProgressLine:
             return
         self.met |= just_met
         self.written = time.perf_counter()
-        names, values = problem.data.names, risks - problem.baseline.lower
+        names = problem.data.names
+        values = risks - problem.baseline.lower
         left = seconds_left(self.trace, target)
         self.write(
             f"epoch {row.epoch}, gap {relative_gap(row.gap, row.upper):.1e} of {self.tol:.0e}"

@@ -147,7 +147,9 @@ def _intervals(
     seed: int,
 ) -> Intervals:
     """Return simultaneous intervals for the judged groups."""
-    grouping, clusters, weights = given.groups.only(np.flatnonzero(judged)), given.clusters, given.weights
+    grouping = given.groups.only(np.flatnonzero(judged))
+    clusters = given.clusters
+    weights = given.weights
     if isinstance(statistic, Median):
         return _median_intervals(statistic, replace(given, groups=grouping), confidence)
     if not isinstance(statistic, Average):

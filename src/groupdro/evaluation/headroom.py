@@ -164,7 +164,8 @@ def headroom(
     least, norm = found.lower_bound, float(np.linalg.norm(coef))
     if radius is None:
         # Within this norm the penalty is at most that of the bound: subtract its contribution again.
-        least, radius = least - 0.5 * alpha * norm**2, norm
+        least = least - 0.5 * alpha * norm**2
+        radius = norm
     return Headroom(
         worst=float(risks[worst]),
         worst_group=grouping.names[worst],

@@ -381,7 +381,9 @@ def resample_statistics(
         The statistics in place of means. Standard errors follow from the influence of rows; if it is unknown, all
         resamples share that of the statistic over the resamples.
     """
-    m, n_kinds, n_rows = len(grouping.names), len(statistics), len(statistics[0].required)
+    m = len(grouping.names)
+    n_kinds = len(statistics)
+    n_rows = len(statistics[0].required)
     units, draws = draw_units(n_rows, clusters, n_bootstrap, seed)
     row_weights = np.ones(n_rows) if weights is None else weights / weights.max()
     values, errors = np.full((2, m, n_kinds), np.nan)
@@ -580,7 +582,8 @@ def _binomial_intervals(found: Resampled, confidence: float, kind: int, counted:
     careful = rows / (1.0 + _ERRING_CLUSTERS / np.maximum(found.mixed[:, kind], 1e-9))
     rows = np.where(clustered, np.maximum(careful, np.minimum(rows, found.sizes)), rows)
     rows = np.minimum(rows, found.rows)
-    ones, tail = shares * rows, (1.0 - confidence) / int(counted.sum())
+    ones = shares * rows
+    tail = (1.0 - confidence) / int(counted.sum())
 
     def upper(error: float) -> Floats:
         return np.where(shares >= 1.0, 1.0, beta.ppf(1.0 - error, ones + 1.0, np.maximum(rows - ones, 1e-12)))

@@ -246,7 +246,8 @@ def _balanced_accuracy(outputs: Outputs) -> FunctionOfMeans:
 
 
 def _f1(outputs: Outputs) -> FunctionOfMeans:
-    positive, chosen = outputs.positive, outputs.chosen
+    positive = outputs.positive
+    chosen = outputs.chosen
     columns = np.column_stack([2.0 * (positive & chosen), 1.0 * positive + chosen])
 
     def function(means: Floats) -> tuple[Floats, Floats]:
@@ -287,7 +288,8 @@ def _explained_log_loss(outputs: Outputs) -> FunctionOfMeans:
 
 def _explained_deviance(outputs: Outputs, loss: LogLinkLoss) -> FunctionOfMeans:
     """Return one minus the deviance over that of the mean label, which a function of the label's mean leaves."""
-    y, power = outputs.y.astype(np.float64), deviance_power(loss)
+    y = outputs.y.astype(np.float64)
+    power = deviance_power(loss)
     deviances = loss.value(np.log(outputs.predicted.astype(np.float64)), y)
     scale = 1.0 if power in (1, 2) else -1.0 / ((2.0 - power) * (power - 1.0))
 

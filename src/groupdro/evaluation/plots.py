@@ -301,7 +301,9 @@ class GroupMetricDisplay(Display):
         GroupMetricDisplay
             The display.
         """
-        n, m, own_figure = len(self.groups), len(self.values), ax is None
+        n = len(self.groups)
+        m = len(self.values)
+        own_figure = ax is None
         (ax,) = axes_for(ax, (6.5, 1.4 + n * (0.22 + 0.06 * m)))
         place = np.arange(n)[::-1]  # the worst on top
         distance = min(0.28, 0.8 / m)
@@ -381,7 +383,8 @@ class GroupWeightsDisplay(Display):
         """
         check_whole(max_groups, "max_groups", least=1)
         inner = _fitted(estimator)
-        names, q = inner.groups_.tolist(), inner.group_weights_
+        names = inner.groups_.tolist()
+        q = inner.group_weights_
         order = heaviest_groups(q, max_groups)
         return cls(groups=[names[k] for k in order], weights=q[order], n_groups=len(names)).plot(ax=ax)
 

@@ -118,7 +118,8 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
     def _worst(self, outputs: Outputs, given: GivenRows) -> float:
         """Return the score of the worst group that has enough rows."""
         check_whole(self.min_group_size, "min_group_size")
-        metric, grouping = self._metric(given.weights), given.groups
+        metric = self._metric(given.weights)
+        grouping = given.groups
         judged = np.flatnonzero(grouping.sizes >= self.min_group_size)
         if not len(judged):
             raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")

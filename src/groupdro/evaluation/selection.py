@@ -119,10 +119,12 @@ def select_cell(
         for sizes in (losses[:, cells].max(axis=1), apart.max(axis=1)):
             judged &= ~few_carry(sizes, given.groups, given.clusters, given.weights, classes=classes)
     shown = judged if judged.any() else np.ones_like(judged)
-    worst, group = np.full(len(robustness), np.nan), np.full(len(robustness), -1)
+    worst = np.full(len(robustness), np.nan)
+    group = np.full(len(robustness), -1)
     worst[cells] = found.means[shown].max(axis=0)
     group[cells] = np.flatnonzero(shown)[found.means[shown].argmax(axis=0)]
-    gain, gain_low = worst[plain] - worst, np.full(len(robustness), -np.inf)
+    gain = worst[plain] - worst
+    gain_low = np.full(len(robustness), -np.inf)
     significant = np.zeros(len(robustness), dtype=bool)
     if judged.any():
         place = int(np.searchsorted(cells, plain))
