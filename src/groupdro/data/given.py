@@ -64,6 +64,11 @@ class GivenRows:
         """The rows with a weight, in ascending order."""
         return np.arange(len(self.y)) if self.weights is None else np.flatnonzero(self.weights)
 
+    @property
+    def row_weights(self) -> Floats:
+        """Weights of the rows, which are ones if none were given."""
+        return np.ones(len(self.y)) if self.weights is None else self.weights
+
     def check_weight_of_groups(self) -> None:
         """Raise if all rows of a group have zero weight."""
         sizes = self.group_sizes

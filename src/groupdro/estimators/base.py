@@ -15,8 +15,6 @@ from groupdro.estimators.blend import Blend, row_shares
 from groupdro.estimators.fitted import FittedModel, adopt, unfitted
 from groupdro.estimators.fitting import (
     Task,
-    check_usefulness,
-    check_weights,
     choose_solver,
     merge_groups,
     read_training_rows,
@@ -26,6 +24,7 @@ from groupdro.estimators.fitting import (
 from groupdro.estimators.outcome import Outcome, read_outcome
 from groupdro.estimators.parameters import Parameters
 from groupdro.estimators.progress import ProgressLine
+from groupdro.estimators.usefulness import check_usefulness, check_weights
 from groupdro.estimators.validation import check_outputs_offset, read_features, read_init, read_seed
 from groupdro.problem import GroupMinima
 from groupdro.problem.centring import typical_sizes
@@ -147,9 +146,7 @@ class GroupDROEstimator(FittedModel, Parameters):
         start = fitted._start(task, coef_init, intercept_init, q_init)
         result = fitted._store(fitted._solve(task, self.alpha, start))
         adopt(self, fitted)
-        bonus = float(self.small_group_bonus)
-        sizes = task.data.counted_sizes
-        check_weights(bonus, task.data.names, sizes, result.q, n_parameters=task.data.n_features + 1)
+        check_weights(task, result, bonus=float(self.small_group_bonus))
         if task.data.is_whole:
             check_usefulness(task, result, robustness=float(self.robustness))
         if not result.converged:
@@ -344,6 +341,5 @@ class GroupDROEstimator(FittedModel, Parameters):
 def _shares_of(store: GroupedStore, rows: Indices) -> Floats:
     """Return each group's share of some rows of a store, or of their total weight."""
     given = store.given()
-    weights = np.ones(len(rows)) if given.weights is None else given.weights[rows]
-    totals = np.add.reduceat(weights, given.groups.restrict(rows).offsets[:-1])
+    totals = np.add.reduceat(given.row_weights[rows], given.groups.restrict(rows).offsets[:-1])
     return np.asarray(totals / totals.sum())

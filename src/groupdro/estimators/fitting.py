@@ -11,12 +11,11 @@ from groupdro.data import GroupedData
 from groupdro.data.given import GivenRows, read_given
 from groupdro.data.grouping import MERGED, merge_small_groups
 from groupdro.estimators.blend import ALL_ROWS, Blend
-from groupdro.estimators.usefulness import least_of_constants
 from groupdro.losses import Loss
 from groupdro.problem import Domain, GroupMinima, L2Domain, Problem
 from groupdro.problem.centring import size_of_targets, typical_sizes
 from groupdro.run.solver import make_solver
-from groupdro.solvers import ALEM, Result, Solver
+from groupdro.solvers import ALEM, Solver
 from groupdro.utils.types import Floats, Indices
 
 __all__ = [
@@ -24,8 +23,6 @@ __all__ = [
     "SmallGroupWarning",
     "Task",
     "UselessModelWarning",
-    "check_usefulness",
-    "check_weights",
     "choose_solver",
     "merge_groups",
     "read_training_rows",
@@ -38,11 +35,6 @@ __all__ = [
 # y's. Bounds hold for outputs up to 1e3 in the same units.
 _STAND_IN_RADIUS = 1e8
 _SMALLEST_SIZE = 2.0**-1000  # of a column's typical entries; a coefficient 1e8 times its inverse is not finite
-# Relative improvement over a constant up to which a model is called no better: what that many features gain on noise,
-# within these limits. Penalised features gain less, so the upper limit is low.
-_NO_GAIN, _MOST_BY_CHANCE = 1e-3, 1e-2
-_BINDING = 1e-3  # relative weight from which a group counts as one that determines the model
-_VERY_SMALL = 10  # rows below which a group's risk is mostly noise and has no interval in reports
 
 
 class MissingGroupsWarning(UserWarning):
@@ -117,48 +109,6 @@ def refuse_small_groups(names: tuple[Any, ...], sizes: Any, *, least: int) -> No
 def _small_groups(names: tuple[Any, ...], few: Indices, least: int) -> str:
     some = [names[i] for i in few[:5]]
     return f"groups has {len(few)} groups of fewer than min_group_size={least} rows, such as {some}"
-
-
-def check_weights(bonus: float, names: tuple[Any, ...], sizes: Floats, q: Floats, *, n_parameters: int) -> None:
-    """Warn if very small groups dominate: with `small_group_bonus`, or so that no more rows decide than parameters."""
-    few = np.flatnonzero((sizes < _VERY_SMALL) & (q > 0))
-    n_rows = int(sizes.sum())
-    share, rows = float(q[few].sum()), 1.0 / max(float(q @ (q / sizes)), 1e-300)  # as if of equal weight
-    if share > 0.5 and (bonus > 0 or rows < min(max(_VERY_SMALL, n_parameters), n_rows / 4)):
-        heaviest = [names[i] for i in few[np.argsort(-q[few], kind="stable")][:5]]
-        warn_caller(
-            f"The fit is determined by about {rows:.0f} of {n_rows} rows: groups of fewer than {_VERY_SMALL} rows have "
-            f"{share:.1%} of the weight, such as {heaviest}. Set min_group_size=30 to merge small groups.",
-            SmallGroupWarning,
-        )
-
-
-def check_usefulness(task: "Task", result: Result, *, robustness: float) -> None:
-    """Warn if a model is no better than a constant on the rows that determine it, those with group weight."""
-    # A fit that ended early may still get better, and a correction of a good score may have nothing to add.
-    if not (result.converged and result.q.any()) or task.data.row_offsets.size:
-        return
-    q = result.q / result.q.sum()
-    reached = float(q @ result.group_risks)
-    constant = least_of_constants(task.data, task.loss, q, free=task.fit_intercept)
-    rows = 1.0 / float(q @ (q / task.data.counted_sizes))  # as if of equal weight
-    by_chance = np.clip((task.data.n_features + 1) / rows, _NO_GAIN, _MOST_BY_CHANCE)
-    if constant <= 0.0 or constant - reached > by_chance * constant:
-        return
-    sizes = task.data.counted_sizes[q > _BINDING * q.max()]
-    text = (
-        f"The model is no better than a constant: on the rows that determine it, the average loss is {reached:.4g}, "
-        f"that of the best constant {constant:.4g}."
-    )
-    if robustness > 0 and len(sizes) > 1:
-        text += (
-            f" {len(sizes)} of {len(q)} groups, of {np.median(sizes):.0f} rows in the median, have weight, which may "
-            "be more than a linear model can serve. Name fewer groups, merge small ones with min_group_size, or set "
-            "robustness below 1."
-        )
-    else:
-        text += " Decrease alpha, or add features."
-    warn_caller(text, UselessModelWarning)
 
 
 def choose_solver(solver: str | Solver, *, objective: str, minima_given: bool) -> Solver:

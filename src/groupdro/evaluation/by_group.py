@@ -80,7 +80,7 @@ def metric_by_group(
     """
     statistic = metric.of(outputs)
     grouping = given.groups
-    weights = np.ones(len(given.y)) if given.weights is None else given.weights
+    weights = given.row_weights
     rows = [*map(grouping.rows_of, range(len(grouping.names))), np.arange(len(given.y))]
     found = np.array([statistic(own, weights[own][None])[0][0] for own in rows])
     if metric.scale == "square root":
@@ -180,7 +180,7 @@ def _median_intervals(statistic: Median, given: GivenRows, confidence: float) ->
     """Return intervals for medians: quantiles at the ends of intervals for the share of rows below (Woodruff, 1952)."""
     grouping = given.groups
     m = len(grouping.names)
-    weights = np.ones(len(given.y)) if given.weights is None else given.weights
+    weights = given.row_weights
     ends = np.empty((m, 3))
     for i in range(m):
         rows = grouping.rows_of(i)

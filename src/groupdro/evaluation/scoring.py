@@ -124,9 +124,8 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
         if not len(judged):
             raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")
         statistic = metric.of(outputs)
-        weights = np.ones(len(given.y)) if given.weights is None else given.weights
         rows = [grouping.rows_of(int(i)) for i in judged]
-        values = np.array([statistic(own, weights[own][None])[0][0] for own in rows])
+        values = np.array([statistic(own, given.row_weights[own][None])[0][0] for own in rows])
         names = [grouping.names[i] for i in judged]
         if metric.scale == "square root":
             values = np.sqrt(values)

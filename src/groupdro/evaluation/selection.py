@@ -100,7 +100,7 @@ def select_cell(
     """
     tried = ~np.isnan(losses).any(axis=0)
     cells = np.flatnonzero(tried)
-    w = np.ones(len(losses)) if given.weights is None else given.weights
+    w = given.row_weights
     mean = np.full(len(robustness), np.nan)
     mean[cells] = w @ losses[:, cells] / w.sum()
     plain = int(cells[robustness[cells] == 0.0][np.argmin(mean[cells][robustness[cells] == 0.0])])

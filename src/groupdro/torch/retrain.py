@@ -150,26 +150,26 @@ def retrain_last_layer(
     )
     name, module = named_layer(inner, features.layer)
     task = _Task(own, module, robustness, alpha, refit, cv, folder, memory, random_state)
-    fitted = task.run(features)
+    classifier, compared, n_judged = task.run(features)
     target = inner if inplace else copy.deepcopy(inner)
     result = LastLayerResult(
         model=model if inplace else target,
         layer=name,
-        classifier=fitted.classifier,
-        before=fitted.compared.before,
-        after=fitted.compared.after,
-        fall=fitted.compared.fall,
-        alpha=fitted.classifier.alpha,
-        robustness=fitted.classifier.robustness,
-        n_rows=fitted.n_rows,
-        n_judged=fitted.n_judged,
+        classifier=classifier,
+        before=compared.before,
+        after=compared.after,
+        fall=compared.fall,
+        alpha=classifier.alpha,
+        robustness=classifier.robustness,
+        n_rows=len(features),
+        n_judged=n_judged,
         n_folds=1 if folder is not None else cv,
         refitted=folder is None or refit,
     )
     if result.is_worse:
         warnings.warn(result.message, UserWarning, stacklevel=2)
     else:
-        write_last_layer(target, fitted.classifier, layer=name)
+        write_last_layer(target, classifier, layer=name)
     return result
 
 
@@ -187,16 +187,6 @@ def _check(robustness: Any, alpha: Any) -> None:
 _Judged = tuple[GroupDROClassifier, Mask, Floats]  # the model, the mask of judged rows, and their scores
 
 
-@dataclass(frozen=True)
-class _Fitted:
-    """A fitted layer and how it compares with the old one."""
-
-    classifier: GroupDROClassifier
-    compared: Compared
-    n_rows: int
-    n_judged: int
-
-
 @dataclass(frozen=True, eq=False)
 class _Task:
     """How to fit and judge a layer, given its inputs."""
@@ -211,8 +201,8 @@ class _Task:
     memory: int
     seed: int
 
-    def run(self, features: Features) -> _Fitted:
-        """Choose, fit and judge."""
+    def run(self, features: Features) -> tuple[GroupDROClassifier, Compared, int]:
+        """Choose, fit and judge; return the layer, how it compares with the old one, and on how many rows."""
         old = layer_coefficients(self.module)
         n_classes = max(2, len(old[0]))
         _check_classes(features, n_classes)
@@ -228,7 +218,7 @@ class _Task:
             confidence=_CONFIDENCE,
             seed=self.seed,
         )
-        return _Fitted(fitted, compared, len(features), len(rows))
+        return fitted, compared, len(rows)
 
     def _with_all_folds(self, estimator: GroupDROClassifier, features: Features) -> _Judged:
         """Fit on all rows, and judge each by a fit without its fold."""
