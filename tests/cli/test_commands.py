@@ -400,6 +400,21 @@ def test_a_report_on_the_store_of_the_fit_is_in_sample(tmp_path, task):
     assert "It is unknown whether" in call("report", tmp_path / "m", tmp_path / "other").stdout
 
 
+def test_a_report_on_a_store_uses_its_weights_and_offsets(tmp_path):
+    rng = np.random.default_rng(0)
+    X, groups, offset = rng.normal(size=(300, 2)), np.repeat(["a", "b"], 150), rng.normal(size=300)
+    y = np.where(X[:, 0] + offset > 0, "yes", "no")
+    store = GroupedStore.write_arrays(
+        tmp_path / "s", X, y, groups, sample_weight=rng.uniform(0.1, 2.0, 300), offset=offset
+    )
+    call("fit", tmp_path / "s", "-o", tmp_path / "m", "--alpha", 0.1)
+    told = json.loads(call("report", tmp_path / "m", tmp_path / "s", "--json").stdout)
+    expected = GroupDROClassifier(alpha=0.1, random_state=0).fit(store)
+    assert {row["group"]: row["risk"] for row in told["groups"]} == pytest.approx(
+        dict(zip(expected.groups_.tolist(), expected.group_risks_.tolist(), strict=True)), rel=1e-6
+    )
+
+
 # ---------------------------------------------------------------------- small groups
 
 

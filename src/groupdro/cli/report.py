@@ -57,13 +57,14 @@ def report(
     with progress(f"Reporting on {table.name}"):
         fitted = SavedModel.load(model)
         fitted = dataclasses.replace(fitted, groups=groups or fitted.groups)
-        X, y, labels = _rows_of_store(fitted, table) if table.is_dir() else _rows_of_table(fitted, table, allow_unknown)
-        found = group_report(fitted.pipeline, X, y, labels, metrics=metrics or None)
-    found = dataclasses.replace(found, title=f"{type(fitted.model).__name__} on {len(y)} rows of {table.name}")
+        rows = _open_store(fitted, table) if table.is_dir() else _rows_of_table(fitted, table, allow_unknown)
+        found = group_report(fitted.pipeline, *rows, metrics=metrics or None)
+    n_rows = len(rows[0])
+    found = dataclasses.replace(found, title=f"{type(fitted.model).__name__} on {n_rows} rows of {table.name}")
     in_sample, sentence = "unknown", "It is unknown whether some of these rows were used for training."
     if found.in_sample:
         in_sample, sentence = "yes", "In-sample: these are the rows the model was fitted on."
-    elif fitted.reads_tables and fitted.facts.get("digest") == table_digest(X, y):
+    elif fitted.reads_tables and fitted.facts.get("digest") == table_digest(*rows[:2]):
         in_sample = "partly"
         sentence = f"Partly in-sample: the model was fitted on {fitted.facts['rows']} of these rows."
     document = {
@@ -98,8 +99,8 @@ def _rows_of_table(fitted: SavedModel, path: Path, allow_unknown: bool) -> tuple
     return X, fitted.target_of(table), group_labels(table, fitted.groups)
 
 
-def _rows_of_store(fitted: SavedModel, path: Path) -> tuple[Any, Any, Any]:
+def _open_store(fitted: SavedModel, path: Path) -> tuple[GroupedStore]:
+    """Return a store, whose labels, groups, weights and offsets a report takes from it."""
     if fitted.reads_tables:
         raise ValueError(f"TABLE {str(path)!r} is a store, but the model was fitted on the columns of a table.")
-    given = GroupedStore.open(path).given()
-    return given.X, given.y, given.groups
+    return (GroupedStore.open(path),)
