@@ -186,3 +186,15 @@ def test_half_precision_stays_half_precision(tmp_path, mapped):
     np.testing.assert_allclose(half.predict(given), half.predict(X.astype(np.float64)), rtol=1e-12)
     task, _ = half._read(given, y, None, groups)
     assert task.data.rows.X.dtype == np.float16
+
+
+def test_stores_with_offsets_are_compared_with_them(tmp_path):
+    X, y, groups, _ = rows()
+    offset = np.random.default_rng(1).normal(size=N)
+    train, test = GroupedStore.write_arrays(
+        tmp_path / "s", X, y, groups, offset=offset, dtype="float64", test_size=0.25
+    )
+    found = compare(train, held_out=test, cv=None, n_bootstrap=20)
+    plain = GroupDROClassifier(robustness=0.0, random_state=0).fit(train)
+    expected = group_report(plain, test, n_bootstrap=0).overall["risk"]
+    assert found.columns["mean_risk"][0] == pytest.approx(expected, rel=1e-9)

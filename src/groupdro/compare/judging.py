@@ -93,7 +93,9 @@ def judge(models: dict[str, Any], seconds: dict[str, float], rows: GivenRows, ho
     names = list(models)
     place = names.index(how.baseline)
     losses = {name: _loss_of(model, models[ERM], name, how.loss) for name, model in models.items()}
-    outputs = {name: Outputs(model, rows.X, rows.y, loss=losses[name]) for name, model in models.items()}
+    outputs = {
+        name: Outputs(model, rows.X, rows.y, loss=losses[name], offset=rows.offset) for name, model in models.items()
+    }
     statistics = []
     for name in names:
         with error_prefix(f"models[{name!r}]"):
@@ -119,6 +121,7 @@ def judge(models: dict[str, Any], seconds: dict[str, float], rows: GivenRows, ho
             metrics=how.metrics,
             sample_weight=rows.weights,
             cluster=rows.clusters,
+            offset=rows.offset,
             loss=losses[name],
             min_rows=how.min_rows,
             n_bootstrap=how.n_bootstrap,
@@ -366,5 +369,12 @@ def _headroom(model: Any, plain: Any, rows: GivenRows, judged: Mask, how: Judgin
     columns = FunctionTransformer(lambda X: linear_columns(plain, X))
     with nameless(rows.X):  # also of those taken from a file
         return headroom(
-            model, part.X, part.y, large.restrict(members), linear=columns, loss=loss, sample_weight=part.weights
+            model,
+            part.X,
+            part.y,
+            large.restrict(members),
+            linear=columns,
+            loss=loss,
+            sample_weight=part.weights,
+            offset=part.offset,
         )
