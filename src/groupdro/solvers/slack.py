@@ -36,6 +36,7 @@ __all__ = ["LeastAverage", "SlackStage"]
 _LEAST_SLACK = 1e-9  # relative tolerance below which the slack is mere rounding
 _SHARP = 0.15  # share of the slack that the gap may take: the level depends on the lower bound
 _MOST_SHARPENING = 8  # epochs for that; L-BFGS takes about four per digit
+_FALLS = 0.9  # largest ratio of successive gaps for which another one is worth its pass
 _KEPT = 1e-3  # share of the slack left unused, so that rounding does not lead beyond the level
 _WORTHWHILE = 0.1  # promised decrease of the average, relative to that so far, below which the stage ends
 _NEGLIGIBLE = 0.1  # the same relative to the tolerance times the average, before there is any decrease
@@ -115,6 +116,8 @@ class SlackState(SqpState):
         The oracle of the problem, with a group of all rows if that represents the average.
     sharpened : int
         Epochs of ordinary SQP that raised the lower bound further.
+    last_gap : float
+        The gap before the last of them.
     level : float
         Largest worst value, with the penalty, that the stage aims at; infinite before it spends the slack.
     best : tuple of ndarray
@@ -139,6 +142,7 @@ class SlackState(SqpState):
 
     whole: Oracle = field(kw_only=True)
     sharpened: int = field(default=0, kw_only=True)
+    last_gap: float = field(default=np.inf, kw_only=True)
     level: float = field(default=np.inf, kw_only=True)
     best: _Point = field(kw_only=True)
     first_mean: float = field(default=np.inf, kw_only=True)
@@ -209,7 +213,9 @@ class SlackStage(GroupSQP):
             gap = state.bounds[1] - state.bounds[0]
             slack = state.allowed - state.bounds[0]
             unknown = 2.0 * problem.baseline.width_at(state.evaluation.q)  # no gap of excess risks can be smaller
-            if gap > max(_SHARP * slack, unknown) and state.sharpened < _MOST_SHARPENING:
+            falls = gap <= _FALLS * state.last_gap
+            if gap > max(_SHARP * slack, unknown) and falls and state.sharpened < _MOST_SHARPENING:
+                state.last_gap = gap
                 super().epoch(oracle, state)
                 state.sharpened = _MOST_SHARPENING if state.stalled else state.sharpened + 1
                 state.stalled = False

@@ -25,6 +25,7 @@ __all__ = ["GroupSQP", "SqpState", "ball_of"]
 
 _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
 _SUFFICIENT = 1e-4
+_NEAR = 0.01  # promised decrease, relative to the objective, from which a step that fails is worth a correction
 _HALVINGS = 12
 _SHORTEST = 1e-12  # share of a step after which overflows are no longer its fault
 _LEAST_DAMPING = 1e-28  # the same, relative to each parameter's largest curvature
@@ -338,9 +339,27 @@ class GroupSQP(Solver):
                 return self._evaluate(oracle, w, q) if there is None else there
             if promised <= rounding:
                 return None
+            if t == 1.0 and np.isfinite(new) and promised <= _NEAR * abs(old):
+                w = self._corrected(oracle, state, step, risks)
+                there = self._evaluate(oracle, w, q)
+                new = self._merit(problem, state, w, there.group_risks)
+                if np.isfinite(new) and new <= old - _SUFFICIENT * promised + allowed:
+                    return there
             halvings += int(np.isfinite(new))  # exponentials of outputs may overflow far from the iterate
             t *= 0.5
         return None
+
+    def _corrected(self, oracle: Oracle, state: SqpState, step: Floats, risks: Floats) -> Floats:
+        """Return where the step leads that accounts for how the groups' values bend along the full one.
+
+        Near the solution the full step may raise the worst value by terms of second order, which differ between groups,
+        and steps would be halved again and again.
+        """
+        problem = oracle.problem
+        here = state.groups
+        moved = here.gradients.reshape(problem.n_groups, step.size) @ step.ravel()
+        corrected = self._solve_model(oracle, state, problem.group_values(risks) - moved)[0]
+        return problem.within_domain(here.w + corrected)
 
     def _step_model(self, problem: Problem, state: SqpState, program: Program, pull: Floats) -> StepModel:
         """Return the model of a step, with the exact Hessian if there is one."""
