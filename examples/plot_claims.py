@@ -126,7 +126,7 @@ left.set_xlabel("frequency: share of deviance explained")
 right.set_xlabel("claims paid over premiums")
 left.axvline(0, color="0.8", zorder=0)
 right.axvline(1, color="0.8", zorder=0)
-left.legend(loc="lower right")
+left.legend(loc="upper left")
 for ax in (left, right):
     ax.spines[["top", "right"]].set_visible(False)
 

@@ -26,6 +26,7 @@ FIGURES = {  # of each page, in the order in which it draws them
     "tutorial_large": ["tutorial_large"],
     "tutorial_find_groups": ["tutorial_find_groups"],
     "tutorial_counts": ["tutorial_counts"],
+    "../examples/plot_claims.py": ["claims"],
 }
 LAST_LAYER = "last_layer"
 PROBLEM = "Fashion-MNIST, patch 95%"
@@ -38,8 +39,11 @@ METHODS = {
 
 
 def run_page(name: str) -> None:
-    """Run the code of a page in an empty folder, and keep the figures that it draws."""
-    code = re.findall(r"^```python\n(.*?)^```", (DOCS / f"{name}.md").read_text(), re.DOTALL | re.MULTILINE)
+    """Run the code of a page or an example in an empty folder, and keep the figures that it draws."""
+    if name.endswith(".py"):
+        code = [(DOCS / name).read_text()]
+    else:
+        code = re.findall(r"^```python\n(.*?)^```", (DOCS / f"{name}.md").read_text(), re.DOTALL | re.MULTILINE)
     namespace: dict[str, object] = {"__name__": "__main__"}
     home = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +51,7 @@ def run_page(name: str) -> None:
         try:
             for block in code:
                 if not block.startswith("# train.py"):
-                    exec(compile(block, f"{name}.md", "exec"), namespace)
+                    exec(compile(block, name, "exec"), namespace)
         finally:
             os.chdir(home)
     figures = [plt.figure(number) for number in plt.get_fignums()]
