@@ -53,7 +53,7 @@ class CsrRows(Rows):
 
     sparse = True
     combinable = False
-    gram_cost = 0.1
+    gram_cost = 0.01
 
     def __init__(self, X: Any):
         self.X = X

@@ -38,7 +38,7 @@ class Rows(ABC):
     copyable: ClassVar[bool] = True
     #: Whether columns can be shifted, rotated and factored, which would make sparse rows dense.
     combinable: ClassVar[bool]
-    #: Cost of a multiplication in a matrix product relative to one in a pass.
+    #: Cost of multiplying a row's entry with another for a Hessian, relative to that of the entry in a pass.
     gram_cost: ClassVar[float]
 
     # ------------------------------------------------------------------ products

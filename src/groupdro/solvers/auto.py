@@ -3,8 +3,8 @@
 The cost of reaching the tolerance with each solver is estimated as the number of entries of X read, never by a clock,
 so that the same data give the same run:
 
-    newton      about 5 epochs, plus one for every second digit; each is a pass plus a product of p x p numbers per row,
-                which is many times faster than in a pass
+    newton      about 5 epochs, plus one for every second digit; each is a pass plus the products of each row's entries
+                with each other, which are many times faster than in a pass
     lbfgs       about 4 epochs per digit, plus 4; each is a pass plus products of the groups' gradients
     aleg        two passes per epoch, about 5 epochs per digit; memory for a few vectors only
     dual ascent about 35 passes per digit at several times the cost, more if the penalty is small for so few rows; the
@@ -156,8 +156,9 @@ def _newton_epoch(problem: Problem) -> float:
     p = problem.model.size
     if p > _NEWTON_LIMIT:
         return np.inf
-    # Per-row cost of the Hessian relative to a pass, then the factorisations.
-    formed = _pass(problem) * (1.0 + problem.data.rows.gram_cost * p)
+    # Each entry of a row is multiplied by all others, then the factorisations.
+    products = problem.data.rows.gram_cost * problem.data.mean_entries * problem.model.n_outputs
+    formed = _pass(problem) * (1.0 + products)
     return formed + 0.03 * p**3 + _NEWTON_OVERHEAD
 
 
