@@ -36,7 +36,6 @@ CODE_DIRECTIVES = ("code", "code-block", "code-cell", "sourcecode", "eval-rst")
 RUN = ("groupdro", "python", "cat", "head", "ls", "echo")
 #: Packages beyond the extra `test` that a page uses.
 NEEDS = {
-    "README.md": ("click", "pyarrow"),
     "metrics.md": ("fairlearn",),
     "scaling.md": ("pyarrow",),
     "command_line.md": ("click", "pyarrow", "torch"),
