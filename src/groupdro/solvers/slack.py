@@ -27,9 +27,9 @@ from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Preparation
 from groupdro.solvers.auto import MOST_GRADIENT_VALUES, weights_are_costly
 from groupdro.solvers.simplex_qp import solve_simplex_qp
-from groupdro.solvers.sqp import GroupSQP, SqpState, ball_of
+from groupdro.solvers.sqp import GroupSQP, Point, SqpState, ball_of, between
 from groupdro.solvers.weight_program import WORKING_SET, Program
-from groupdro.utils.types import Array, Floats
+from groupdro.utils.types import Floats
 
 __all__ = ["LeastAverage", "SlackStage"]
 
@@ -49,8 +49,6 @@ _SAME_SCALE = 0.2  # relative change of the curvature's scale that needs no furt
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
 _ALL_ROWS = "(all rows)"
-
-_Point = tuple[Floats, Array, Floats]  # parameters, outputs of the rows, group risks
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +142,7 @@ class SlackState(SqpState):
     sharpened: int = field(default=0, kw_only=True)
     last_gap: float = field(default=np.inf, kw_only=True)
     level: float = field(default=np.inf, kw_only=True)
-    best: _Point = field(kw_only=True)
+    best: Point = field(kw_only=True)
     first_mean: float = field(default=np.inf, kw_only=True)
     best_mean: float = field(default=np.inf, kw_only=True)
     mean_lower: float = field(default=-np.inf, kw_only=True)
@@ -378,23 +376,23 @@ class SlackStage(GroupSQP):
             return None
         state.passed = state.multipliers
         there = self._evaluate(oracle, problem.within_domain(here.w + step), q)
-        full: _Point = (there.w, there.margins, there.group_risks)
+        full: Point = (there.w, there.margins, there.group_risks)
         self._keep_feasible(problem, state, full)
         # Curvature is learned at the end of a step even if it misses the level: the best feasible model is kept anyway.
         if self._merit(problem, state, there.w, there.group_risks) <= before + promised:  # false for NaN
             return there
-        first: _Point = (here.w, here.margins, here.group_risks)
+        first: Point = (here.w, here.margins, here.group_risks)
         t = 1.0
         for _ in range(_HALVINGS):
             t *= 0.5
-            w, _, risks = _between(problem, first, full, t)
+            w, _, risks = between(problem, first, full, t)
             if self._merit(problem, state, w, risks) <= before - _SUFFICIENT * t * promised:
                 shorter = self._evaluate(oracle, w, q)
                 self._keep_feasible(problem, state, (w, shorter.margins, shorter.group_risks))
                 return shorter
         return None
 
-    def _keep_feasible(self, problem: Problem, state: SlackState, there: _Point) -> None:
+    def _keep_feasible(self, problem: Problem, state: SlackState, there: Point) -> None:
         """Keep the best feasible model on the segment from the best so far to another one.
 
         The excess over the level is convex along the segment, so a secant from a feasible point to an infeasible one
@@ -406,7 +404,7 @@ class SlackStage(GroupSQP):
         found = [there] if above <= 0.0 else []
         for _ in range(0 if found or below > 0.0 or not np.isfinite(above) else _SECANTS):
             t += (1.0 - t) * below / (below - above)
-            point = _between(problem, best, there, t)
+            point = between(problem, best, there, t)
             below = float(self._excess(problem, state, point[0], point[2]).max())
             if below > 0.0:  # rounding
                 break
@@ -436,9 +434,3 @@ class SlackStage(GroupSQP):
         total = float(state.passed.sum())
         bound = (1.0 + total) * cut.bound(problem, problem.domain.within(room)) - total * state.allowed
         state.mean_lower = max(state.mean_lower, bound)
-
-
-def _between(problem: Problem, start: _Point, end: _Point, t: float) -> _Point:
-    """Return a point on the segment between two others, whose outputs need no pass over the data."""
-    w, margins = ((1.0 - t) * a + t * b for a, b in zip(start[:2], end[:2], strict=True))
-    return w, margins, problem.data.group_means(problem.loss.value(margins, problem.data.y))

@@ -18,9 +18,9 @@ from groupdro.solvers.resting_weights import weights_at_rest
 from groupdro.solvers.step_models import LEAST_RIDGE, ExactModel, LearnedModel, StepModel
 from groupdro.solvers.weight_program import Program, WeightProgram, solve_for_groups
 from groupdro.utils.arguments import check_choice, check_whole
-from groupdro.utils.types import Floats
+from groupdro.utils.types import Array, Floats
 
-__all__ = ["GroupSQP", "SqpState", "ball_of"]
+__all__ = ["GroupSQP", "Point", "SqpState", "ball_of", "between"]
 
 
 _NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
@@ -37,6 +37,9 @@ _ROUNDING = 1e-15  # relative to the objective
 _SAMPLES = (0, 2, 5, 10, 20, 40)  # epochs at which the curvature is sampled
 _SAMPLED_ROWS = 2000
 _NOISE = 1e-13  # the same if outputs cancel: a step that promises nothing may still reduce the gradient to zero
+
+
+Point = tuple[Floats, Array, Floats]  # parameters, outputs of the rows, group risks
 
 
 @dataclass
@@ -323,28 +326,36 @@ class GroupSQP(Solver):
         """Halve the step until the objective decreases; usually the full step is taken."""
         problem = oracle.problem
         here = state.groups
+        first: Point = (here.w, here.margins, here.group_risks)
+        longest: Point | None = None  # the first step whose outputs are finite: those of shorter ones follow from them
         old = self._merit(problem, state, here.w, here.group_risks)
-        t = 1.0
+        reach = t = 1.0
         rounding = _ROUNDING * abs(old)
+        allowed = rounding if promised > rounding else _NOISE * abs(old)
         halvings = 0
+
+        def decreases(value: float, t: float) -> bool:
+            return bool(np.isfinite(value)) and value <= old - _SUFFICIENT * t * promised + allowed
+
         while halvings < _HALVINGS and t > _SHORTEST:
-            w = problem.within_domain(here.w + t * step)
-            # Compute a Hessian for the full step only; try shorter steps by their risks alone.
             with np.errstate(over="ignore", invalid="ignore"):  # exponentials of outputs
-                there = self._evaluate(oracle, w, q) if t == 1.0 or not self._newton(problem) else None
-                risks = oracle.risks(w) if there is None else there.group_risks
-            new = self._merit(problem, state, w, risks)
-            allowed = rounding if promised > rounding else _NOISE * abs(old)
-            if np.isfinite(new) and new <= old - _SUFFICIENT * t * promised + allowed:
-                return self._evaluate(oracle, w, q) if there is None else there
+                if longest is None:
+                    there = self._evaluate(oracle, problem.within_domain(here.w + t * step), q)
+                    point: Point = (there.w, there.margins, there.group_risks)
+                else:
+                    point = between(problem, first, longest, t / reach)
+            new = self._merit(problem, state, point[0], point[2])
+            if decreases(new, t):
+                return there if longest is None else self._evaluate(oracle, point[0], q)
             if promised <= rounding:
                 return None
             if t == 1.0 and np.isfinite(new) and promised <= _NEAR * abs(old):
-                w = self._corrected(oracle, state, step, risks)
-                there = self._evaluate(oracle, w, q)
-                new = self._merit(problem, state, w, there.group_risks)
-                if np.isfinite(new) and new <= old - _SUFFICIENT * promised + allowed:
-                    return there
+                corrected = self._evaluate(oracle, self._corrected(oracle, state, step, point[2]), q)
+                if decreases(self._merit(problem, state, corrected.w, corrected.group_risks), 1.0):
+                    return corrected
+            if longest is None and np.isfinite(point[1]).all():
+                longest = point
+                reach = t
             halvings += int(np.isfinite(new))  # exponentials of outputs may overflow far from the iterate
             t *= 0.5
         return None
@@ -390,6 +401,12 @@ class GroupSQP(Solver):
         n_bound = problem.data.n_features * problem.model.n_outputs
         bent = step @ change + ball_of(problem).penalty * (step[:n_bound] @ step[:n_bound])
         return bool(bent > 1e-12 * (step @ step))
+
+
+def between(problem: Problem, start: Point, end: Point, t: float) -> Point:
+    """Return a point on the segment between two others, whose outputs need no pass over the data."""
+    w, margins = ((1.0 - t) * a + t * b for a, b in zip(start[:2], end[:2], strict=True))
+    return w, margins, problem.data.group_means(problem.loss.value(margins, problem.data.y))
 
 
 def ball_of(problem: Problem) -> Ball:
