@@ -266,7 +266,7 @@ class GroupedData:
     @property
     def _moments(self) -> tuple[Floats, Floats, Floats]:
         def moments() -> tuple[Floats, Floats, Floats]:
-            norms, squares, sums = self.rows.moments(self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups)))
+            norms, squares, sums = self.rows.moments(self.balanced_weights())
             self.add_up(squares, sums)
             return norms, squares, sums
 
@@ -289,6 +289,10 @@ class GroupedData:
         out = np.empty(self.n_rows)
         spread_to_rows(q, self.offsets, self.members, self.weights, out)
         return out
+
+    def balanced_weights(self) -> Floats:
+        """Return the weight of each stored row in the mean of the groups' means."""
+        return self.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
 
     def shares(self, place: slice) -> Shares:
         """Return the weights of consecutive stored rows in the groups."""

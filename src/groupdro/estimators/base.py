@@ -24,7 +24,7 @@ from groupdro.estimators.fitting import (
 from groupdro.estimators.outcome import Outcome, read_outcome
 from groupdro.estimators.parameters import Parameters
 from groupdro.estimators.progress import ProgressLine
-from groupdro.estimators.usefulness import check_usefulness, check_weights
+from groupdro.estimators.usefulness import warn_if_few_rows_decide, warn_if_useless
 from groupdro.estimators.validation import check_outputs_offset, read_features, read_init, read_seed
 from groupdro.problem import GroupMinima
 from groupdro.problem.centring import typical_sizes
@@ -146,9 +146,9 @@ class GroupDROEstimator(FittedModel, Parameters):
         start = fitted._start(task, coef_init, intercept_init, q_init)
         result = fitted._store(fitted._solve(task, self.alpha, start))
         adopt(self, fitted)
-        check_weights(task, result, bonus=float(self.small_group_bonus))
+        warn_if_few_rows_decide(task, result, bonus=float(self.small_group_bonus))
         if task.data.is_whole:
-            check_usefulness(task, result, robustness=float(self.robustness))
+            warn_if_useless(task, result, robustness=float(self.robustness))
         if not result.converged:
             sizes = typical_sizes(task.data, centred=self.fit_intercept)
             self._warn(result, scaled=bool(sizes.max() <= _EVEN * sizes.min()))

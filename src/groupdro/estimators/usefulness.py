@@ -9,7 +9,7 @@ from groupdro.losses import Loss
 from groupdro.solvers import Result
 from groupdro.utils.types import Floats
 
-__all__ = ["check_usefulness", "check_weights", "least_of_constants"]
+__all__ = ["least_of_constants", "warn_if_few_rows_decide", "warn_if_useless"]
 
 # Relative improvement over a constant up to which a model is called no better: what that many features gain on noise,
 # within these limits. Penalised features gain less, so the upper limit is low.
@@ -18,7 +18,7 @@ _BINDING = 1e-3  # relative weight from which a group counts as one that determi
 _VERY_SMALL = 10  # rows below which a group's risk is mostly noise and has no interval in reports
 
 
-def check_weights(task: Task, result: Result, *, bonus: float) -> None:
+def warn_if_few_rows_decide(task: Task, result: Result, *, bonus: float) -> None:
     """Warn if very small groups dominate: with `small_group_bonus`, or so that no more rows decide than parameters."""
     sizes = task.data.counted_sizes
     q = result.q
@@ -35,7 +35,7 @@ def check_weights(task: Task, result: Result, *, bonus: float) -> None:
         )
 
 
-def check_usefulness(task: Task, result: Result, *, robustness: float) -> None:
+def warn_if_useless(task: Task, result: Result, *, robustness: float) -> None:
     """Warn if a model is no better than a constant on the rows that determine it, those with group weight."""
     # A fit that ended early may still get better, and a correction of a good score may have nothing to add.
     if not (result.converged and result.q.any()) or task.data.row_offsets.size:

@@ -97,7 +97,7 @@ def resolution(problem: Problem, centring: Centring) -> float:
 
 def size_of_targets(data: GroupedData, *, centred: bool) -> float:
     """Return the root mean square of the targets, or of their deviations from the centre; 1 if that is 0."""
-    weights = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups))
+    weights = data.balanced_weights()
     total = np.array([(weights * np.square(data.y - (_centre_of_targets(data) if centred else 0.0))).sum()])
     data.add_up(total)
     return float(np.sqrt(total[0])) or 1.0
@@ -140,7 +140,7 @@ def _centre_of_targets(data: GroupedData) -> float:
     ordinary mean anywhere. It is rounded to a multiple of several spreads, so that ordinary targets are not shifted and
     rounding does not make it depend on the number of workers.
     """
-    weights = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups))
+    weights = data.balanced_weights()
     y = data.y
     kept = weights > 0
     centre = 0.0

@@ -49,7 +49,7 @@ class OutputBall:
         d = data.n_features
         if d > _MOST_FEATURES:
             return cls(limit, np.empty(0), np.empty((d, 0)))
-        weights = data.row_weights(np.full(data.n_groups, 1.0 / data.n_groups))
+        weights = data.balanced_weights()
         weights = weights / np.maximum(1.0, np.square(data.row_norms) / d)
         centre = np.zeros(d)
         if centred:

@@ -206,7 +206,7 @@ class Problem:
             return sums
 
         def found() -> float:
-            weights = data.row_weights(np.full(self.n_groups, 1.0 / self.n_groups))
+            weights = data.balanced_weights()
             return self.loss.central_output(data.y, data.row_offsets, weights, total)
 
         return data.remembered(("central output", repr(self.loss)), found)

@@ -55,7 +55,7 @@ def has_separating_direction(problem: Problem, q: Floats | None = None) -> bool:
         X = sp.hstack([X, sp.csr_array(np.ones((X.shape[0], 1)))], format="csr")
     y = data.y[counted]
     margins = _signed_rows(X, y, n_outputs)
-    weights = data.row_weights(np.full(problem.n_groups, 1.0 / problem.n_groups) if q is None else q)[counted]
+    weights = (data.balanced_weights() if q is None else data.row_weights(q))[counted]
     if n_outputs > 1:
         weights = _of_wrong_classes(weights, y, n_outputs)
     size = float(np.abs(margins.data).sum()) / margins.shape[0]

@@ -11,7 +11,6 @@ from groupdro.oracle import Oracle
 from groupdro.oracle.first_curvature import FirstCurvature, column_curvature, outstanding_directions
 from groupdro.oracle.groups import GroupEvaluation, evaluate_groups
 from groupdro.problem import Problem
-from groupdro.problem.weight_sets import Moving
 from groupdro.run.solver import BALL_OR_SEPARABLE, KNOWN_WEIGHTS, Requirement, Solver, State
 from groupdro.solvers.active_set import ActiveSetModel, separable_of
 from groupdro.solvers.resting_weights import weights_at_rest
@@ -122,7 +121,6 @@ class GroupSQP(Solver):
     def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> SqpState:
         """Evaluate the start."""
         problem = oracle.problem
-        del seed
         groups = self._evaluate(oracle, w, q)
         state = SqpState(groups.at(q), groups)
         self._reset_curvature(problem, state)
@@ -194,7 +192,7 @@ class GroupSQP(Solver):
         here = state.groups
         if problem.domain.ball is not None or state.failures:
             return q
-        rest = weights_at_rest(problem, here, problem.group_values(here.group_risks), _moving(problem))
+        rest = weights_at_rest(problem, here, problem.group_values(here.group_risks), problem.moving)
         return q if rest is None else rest
 
     @staticmethod
@@ -220,7 +218,7 @@ class GroupSQP(Solver):
         problem = oracle.problem
         here = state.groups
         m = problem.n_groups
-        moving = _moving(problem)
+        moving = problem.moving
         ball = problem.domain.ball
         gradients = here.gradients.reshape(m, here.w.size)
         pull = np.zeros_like(here.w)
@@ -315,7 +313,6 @@ class GroupSQP(Solver):
 
     def _merit(self, problem: Problem, state: SqpState, w: Floats, group_risks: Floats) -> float:
         """Return the merit function that every step must decrease: the objective."""
-        del state
         return problem.weight_set.support(problem.group_values(group_risks)) + problem.domain.penalty_at(
             problem.coef(w)
         )
@@ -413,9 +410,3 @@ def ball_of(problem: Problem) -> Ball:
     """Return the ball of a problem that the solver supports."""
     assert problem.domain.ball is not None  # the solver requires it
     return problem.domain.ball
-
-
-def _moving(problem: Problem) -> Moving:
-    moving = problem.weight_set.moving(problem.n_groups)
-    assert moving is not None  # the solver requires it
-    return moving
