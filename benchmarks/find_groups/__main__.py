@@ -8,7 +8,7 @@ COMMANDS = {
     "coverage": (chance.coverage, 40),
     "rivals": (rivals.rivals, 40),
     "problems": (real.problems, 1),
-    "shortcuts": (real.shortcuts, 3),
+    "shortcuts": (real.shortcuts, 2),
     "speed": (speed.speed, 1_000_000),
 }
 
