@@ -189,7 +189,7 @@ def _section(own: Panel) -> str:
     parts = [
         f"## {setup.title}",
         f"{_facts(own)} Seeds: {own.seeds}.",
-        f"![Suboptimality by evaluations and seconds, and test values](results/paper_{own.setup}.svg)",
+        f"![Suboptimality and test values](results/paper_{own.setup}.svg)",
         "Suboptimality on training rows at budgets in multiples of the rows:",
         value_table(own),
         f"Multiples of the rows{' and seconds' * bool(own.timed)} until the worst value is within a share of the best:",
