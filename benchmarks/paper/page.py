@@ -148,17 +148,16 @@ def _tuned_words(panels: list[Panel]) -> str:
     for own in panels:
         tuned = [c for c in own.curves if METHODS[c[0]].tuned]
         seeds = {label(c): n_tuning_seeds(own, c) for c in tuned}
-        few = [name for name, n in seeds.items() if n < 2]
-        coarse = [label(c) for c in tuned if label(c) not in few and not has_finer_steps(own, c)]
-        if len(few) < len(seeds):
-            but = f", but {', '.join(few)}" if few else ""
-            but += f", without finer steps {', '.join(coarse)}" if coarse else ""
-            several.append(f"{SETUPS[own.setup].title} ({max(seeds.values())} seeds{but})")
-        if few:
-            first.append(SETUPS[own.setup].title if len(few) == len(seeds) else "")
+        done = [c for c in tuned if seeds[label(c)] > 1]
+        coarse = [label(c) for c in done if not has_finer_steps(own, c)]
+        if done:
+            only = f", only {'; '.join(map(label, done))}" if len(done) < len(tuned) else ""
+            only += f", without finer steps for {'; '.join(coarse)}" if coarse else ""
+            several.append(f"{SETUPS[own.setup].title} ({max(seeds.values())} seeds{only})")
+        else:
+            first.append(SETUPS[own.setup].title)
     words = f"So far this was done for: {'; '.join(several)}." if several else ""
-    alone = [title for title in first if title]
-    return words + (f" Not yet, so that seed 0 alone decided: {'; '.join(alone)}." if alone else "")
+    return words + (f" Not yet, so that seed 0 alone decided: {'; '.join(first)}." if first else "")
 
 
 def _alem_words(panels: list[Panel]) -> str:
