@@ -5,7 +5,4 @@ Keys are names of fits, or patterns of names with * and ?. Once the record is ma
 
 __all__ = ["CHANGES"]
 
-CHANGES: dict[str, str] = {
-    "aleg-theory*": "ALEGTheory takes the published constant by default.",
-    "alem, aleg-theory*": "ALEGTheory takes the published constant by default.",
-}
+CHANGES: dict[str, str] = {}

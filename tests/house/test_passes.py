@@ -22,4 +22,4 @@ def test_auto_takes_no_more_passes_than_before(name):
 def test_a_looser_tolerance_takes_no_more_passes():
     for name, passes in json.loads(STORED.read_text()).items():
         for looser, tighter in pairwise(passes[f"{tol:g}"] for tol in TOLERANCES):
-            assert looser <= 1.1 * tighter, name
+            assert looser <= 1.1 * tighter + 0.5, name  # a sampled curvature costs a part of a pass
