@@ -146,7 +146,9 @@ def judge(seed: int, *, offsets: bool = False, elastic: bool = False, losses: tu
     if not (accurate and reference.accurate):
         return Verdict(kind, False, (), np.nan)
 
-    optimum, size = reference.value, max(1.0, abs(reference.value))
+    # Excess risks have the errors of both programs of the reference, each relative to the risks.
+    risks = 0.0 if minima is None else float(np.abs(minima).max())
+    optimum, size = reference.value, max(1.0, abs(reference.value), risks) * (2.0 if regret else 1.0)
     w = _feasible(problem, reference.w)
     there = float((Oracle(problem).risks(w) - (0.0 if minima is None else minima)).max()) + problem.domain.penalty_at(
         problem.coef(w)
