@@ -152,6 +152,14 @@ def products():
     return [re.split(r" *\| *", line)[1:-1] for line in lines]
 
 
+def test_repeated_epochs_of_killed_fits_are_the_stored_ones():
+    found = {row[0]: row for row in rows_of((RESULTS / "kills.md").read_text())}
+    assert found["all"][1] == found["all"][2] == found["all"][3]
+    assert found["all"][4] == "0"
+    medians = [found[name][5] for name in ("alem", "dual-ascent", "aleg", "sqp")]
+    assert_quotes("scaling.md", "Restarts and failures", found["all"][1], *medians, found["aleg"][6])
+
+
 def test_rates_of_formats_are_the_stored_ones():
     record = stored("row_formats.json")
     rows = [row for row in rows_of(section("inside.md", "Design decisions")) if len(row) == 3 and row[1][:1].isdigit()]
