@@ -23,6 +23,7 @@ def at_a_terminal(folder, arguments, until=b""):
     child, terminal = pty.fork()
     if child == 0:
         os.chdir(folder)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests in the background of a shell inherit that it is ignored
         os.environ |= {"TERM": "xterm", "COLUMNS": "100"}
         os.execv(COMMAND, [COMMAND, *arguments])
     screen, begun, pressed = b"", time.monotonic(), not until
