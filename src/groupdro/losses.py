@@ -603,9 +603,9 @@ class Softmax(Loss):
 
     def value_and_slope(self, u: Floats, y: Array) -> tuple[Floats, Floats]:
         """Return the loss and p - e_y."""
-        losses, slopes = np.empty(len(y)), np.empty(u.shape)
-        softmax_kernels.softmax_losses_and_slopes(u, y, losses, slopes)
-        return losses, slopes
+        losses, p = self._losses_and_probabilities(u, y)
+        softmax_kernels.slopes_of(p, y)
+        return losses, p
 
     def value(self, u: Floats, y: Array) -> Floats:
         """Return the loss."""
@@ -624,9 +624,11 @@ class Softmax(Loss):
 
     @staticmethod
     def _losses_and_probabilities(u: Floats, y: Array) -> tuple[Floats, Floats]:
-        losses, p = np.empty(len(y)), np.empty(u.shape)
-        softmax_kernels.losses_and_probabilities(u, y, losses, p)
-        return losses, p
+        p, own, totals = np.empty(u.shape), np.empty(len(y)), np.empty(len(y))
+        softmax_kernels.below_largest(u, y, p, own)
+        np.exp(p, out=p)  # faster than in a kernel
+        softmax_kernels.divide_by_sums(p, totals)
+        return np.log(totals) - own, p
 
     def conjugate(self, duals: Floats, y: Array) -> Floats:
         """Return the negative entropy of p = duals + e_y, which must be a distribution up to rounding."""

@@ -216,10 +216,14 @@ def test_workers_find_the_same_correction(loss, fit_intercept):
             Problem(part, loss, gd.domains.L2Domain(penalty=0.01), fit_intercept=fit_intercept), "sqp", tol=1e-8
         )
 
+    def without_common(w):
+        """Subtract what all classes have in common, which changes no probability."""
+        return w - w.mean(axis=1, keepdims=True) if w.ndim > 1 else w
+
     whole = fit(data)
     for result in run_workers(2, lambda comm: fit(shard(data, comm))):
         assert result.converged
-        np.testing.assert_allclose(result.w, whole.w, atol=1e-6)
+        np.testing.assert_allclose(without_common(result.w), without_common(whole.w), atol=1e-6)
 
 
 def test_the_digest_of_the_data_knows_the_offsets():

@@ -8,54 +8,67 @@ from groupdro.kernels.compile import compiled, compiled_fast
 
 __all__ = [
     "add_up",
-    "losses_and_probabilities",
+    "below_largest",
+    "divide_by_sums",
+    "slopes_of",
     "softmax_curvature",
     "softmax_loss",
-    "softmax_losses_and_slopes",
     "softmax_rows",
     "softmax_values",
 ]
 
 
 @compiled
-def _loss_and_probabilities(u, label, p):
-    """Set p to the probabilities of the outputs u, and return the loss."""
+def softmax_loss(u, label, slopes):
+    """Set slopes to p - e_label and return the loss of the outputs u."""
     largest = u[0]
     for c in range(1, u.size):
         largest = max(largest, u[c])
-    total = 0.0
+    total, others = 0.0, 0.0
     for c in range(u.size):
-        p[c] = math.exp(u[c] - largest)  # at most 1: no overflow
-        total += p[c]
+        slopes[c] = math.exp(u[c] - largest)
+        total += slopes[c]
     for c in range(u.size):
-        p[c] /= total
+        slopes[c] /= total
+        if c != label:
+            others += slopes[c]
+    slopes[label] = -others  # stays accurate when p rounds to 1
     return math.log(total) - (u[label] - largest)
 
 
 @compiled
-def softmax_loss(u, label, slopes):
-    """Set slopes to p - e_label and return the loss of the outputs u."""
-    loss = _loss_and_probabilities(u, label, slopes)
-    others = 0.0
-    for c in range(u.size):
-        if c != label:
-            others += slopes[c]
-    slopes[label] = -others  # stays accurate when p rounds to 1
-    return loss
+def below_largest(u, y, out, own):
+    """Set each row of out to u minus its largest entry, so that no exponential overflows, and own to the label's."""
+    for k in range(y.size):
+        largest = u[k, 0]
+        for c in range(1, u.shape[1]):
+            largest = max(largest, u[k, c])
+        for c in range(u.shape[1]):
+            out[k, c] = u[k, c] - largest
+        own[k] = out[k, y[k]]
 
 
 @compiled
-def softmax_losses_and_slopes(u, y, losses, slopes):
-    """Set the loss and the slopes of each row of outputs."""
-    for k in range(y.size):
-        losses[k] = softmax_loss(u[k], y[k], slopes[k])
+def divide_by_sums(p, totals):
+    """Divide each row by its sum, which totals are set to."""
+    for k in range(p.shape[0]):
+        total = 0.0
+        for c in range(p.shape[1]):
+            total += p[k, c]
+        for c in range(p.shape[1]):
+            p[k, c] /= total
+        totals[k] = total
 
 
 @compiled
-def losses_and_probabilities(u, y, losses, p):
-    """Set the loss and the probabilities of each row of outputs."""
+def slopes_of(p, y):
+    """Subtract e_y from each row of probabilities."""
     for k in range(y.size):
-        losses[k] = _loss_and_probabilities(u[k], y[k], p[k])
+        p[k, y[k]] = 0.0
+        others = 0.0
+        for c in range(p.shape[1]):
+            others += p[k, c]
+        p[k, y[k]] = -others  # stays accurate when p rounds to 1
 
 
 @compiled
