@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from groupdro.kernels import losses as kernels
 from groupdro.kernels.losses import curvature
 from groupdro.losses import Huber, Logistic, Softmax, Squared, SquaredHinge
 from tests.pairs import every_pair
@@ -449,3 +450,23 @@ def test_softmax_refuses_a_number_of_classes_that_is_not_a_whole_number_from_two
 def test_unattained_names_labels_for_which_the_intercept_runs_away(loss, labels, reason):
     found = loss.unattained(np.array(labels))
     assert found is None if reason is None else reason in found
+
+
+@every_scalar_loss
+def test_arrays_and_loops_over_rows_compute_the_same_loss(loss):
+    u = np.concatenate([[0.0], *(sign * np.logspace(-300, 300, 61) for sign in (1.0, -1.0))])
+    u = u[np.abs(u) < 1e150]  # squares overflow beyond
+    y = np.where(np.arange(len(u)) % 2, 1.0, -1.0)
+    losses, slopes = loss.value_and_slope(u, y)
+    inside = np.array([kernels.slope(*loss.kernel, *row) for row in zip(u, y, strict=True)])
+    duals = np.concatenate([inside, -y, 0.0 * y, -y * (1.0 + 1e-9)])  # also at the ends of the domain, and beyond
+    labels = np.tile(y, 4)
+    for found, of_row, arguments in (
+        (losses, kernels.value, (u, y)),
+        (loss.value(u, y), kernels.value, (u, y)),
+        (slopes, kernels.slope, (u, y)),
+        (loss.curvature(u, y), kernels.curvature, (u, y)),
+        (loss.conjugate(duals, labels), kernels.conjugate, (duals, labels)),
+    ):
+        expected = [of_row(*loss.kernel, *row) for row in zip(*arguments, strict=True)]
+        np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-300)

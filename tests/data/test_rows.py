@@ -166,6 +166,21 @@ def test_more_rows_than_a_block_come_in_several_blocks():
     assert_holds(rows, X)
 
 
+@pytest.mark.parametrize("consecutive", [True, False])
+def test_sums_over_many_rows_lose_no_more_digits_than_the_certificate_allows_for(consecutive):
+    # Each of the small terms is lost when it is added to a sum of one.
+    n, small = 4096, 2.0**-53
+    rows = DenseRows(np.append(1.0, np.full(n - 1, small))[:, None])
+    exact = 1.0 + (n - 1) * small
+    members = np.empty(0, np.int64) if consecutive else np.arange(n)
+    shares = Shares(np.array([0, n]), members, np.ones(n), n)
+    out = np.zeros((1, 1))
+    rows.rmatvec_by_group(shares, np.ones(n), out)
+    allowed = np.finfo(float).eps * rows.longest_sum()
+    assert abs(out[0, 0] - exact) <= allowed
+    assert abs(rows.rmatvec(np.ones(n))[0] - exact) <= allowed
+
+
 @pytest.mark.parametrize("values", [[[True, False], [False, True]], np.eye(2, dtype=bool), sp.csr_array(np.eye(2) > 0)])
 def test_booleans_are_zeros_and_ones(values):
     assert_holds(read_rows(values)[0], np.eye(2))

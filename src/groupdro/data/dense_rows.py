@@ -55,14 +55,14 @@ class DenseRows(Rows):
     def rmatvec(self, v: Floats) -> Floats:
         """Multiply by BLAS."""
         X = self._like(v)
-        return np.asarray(self._in_parts(X, v.astype(X.dtype, copy=False)), dtype=np.float64)
+        return np.asarray(self._in_parts(X.T, v.astype(X.dtype, copy=False)), dtype=np.float64)
 
-    def _in_parts(self, X: Array, v: Array) -> Array:
-        """Return ``X.T @ v``, summed in parts."""
+    def _in_parts(self, transposed: Any, v: Array) -> Array:
+        """Return ``transposed @ v`` from sums over parts of the rows, as `longest_sum` promises."""
         step = self._summed_rows
-        total = X[:step].T @ v[:step]
-        for first in range(step, len(X), step):
-            total += X[first : first + step].T @ v[first : first + step]
+        total: Array = transposed[:, :step] @ v[:step]
+        for first in range(step, len(v), step):
+            total += transposed[:, first : first + step] @ v[first : first + step]
         return total
 
     def matvec_sizes(self, w: Floats) -> Floats:
@@ -83,12 +83,12 @@ class DenseRows(Rows):
         if not shares.rows.size:
             weighted = v * (shares.weights if v.ndim == 1 else shares.weights[:, None])
             for i, place in shares.groups:
-                out[i] += self._in_parts(self.X[place], weighted[place])
+                out[i] += self._in_parts(self.X[place].T, weighted[place])
         elif v.ndim == 1:
-            out += shares.matrix.multiply(v).tocsr() @ self.X
+            out += self._in_parts(shares.matrix.multiply(v).tocsr(), self.X)
         else:
             for c in range(v.shape[1]):
-                out[:, :, c] += shares.matrix.multiply(v[:, c]).tocsr() @ self.X
+                out[:, :, c] += self._in_parts(shares.matrix.multiply(v[:, c]).tocsr(), self.X)
 
     # ------------------------------------------------------------------ parts
 
@@ -178,7 +178,7 @@ class DenseRows(Rows):
     # ------------------------------------------------------------------ properties
 
     def longest_sum(self) -> int:
-        """Return the rows of a block plus the number of blocks plus the entries of a row."""
+        """Return the rows of a part plus the number of parts plus the entries of a row."""
         return self._summed_rows + self.n_rows // self._summed_rows + 1 + self.n_features
 
     def moments(self, row_weights: Floats) -> tuple[Floats, Floats, Floats]:

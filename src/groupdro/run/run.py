@@ -80,14 +80,15 @@ class Run:
             w=None if w is None else centring.inward(w),
             q=q,
             tol=tol,
-            atol=0.0,
+            atol=0.0 if atol is None else atol,
             max_passes=max_passes,
             max_time=max_time,
             callbacks=callbacks,
             seed=seed,
         )
-        least = tol**2 * problem.unit_of_loss if run.minimises_excess else 0.0
-        run.atol = max(resolution(problem, centring), least) if atol is None else atol
+        if atol is None:
+            least = tol**2 * problem.unit_of_loss if run.minimises_excess else 0.0
+            run.atol = max(resolution(problem, centring), least)
         return run
 
     def __post_init__(self) -> None:
