@@ -1,4 +1,5 @@
 import errno
+import gc
 import io
 import json
 import math
@@ -7,8 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import tracemalloc
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -449,6 +452,24 @@ def test_another_process_gets_the_place_of_a_store_not_its_rows(tmp_path):
     function, arguments = store.__reduce__()
     assert function(*arguments).path == store.path
     assert len(repr(arguments)) < 1000
+
+
+def test_threads_open_a_store_at_once_whenever_garbage_is_collected(tmp_path):
+    path = GroupedStore.write_arrays(tmp_path / "s", X, LABEL, GROUP).path
+    thresholds = gc.get_threshold()
+
+    def let_others_in(phase, info):
+        time.sleep(0)
+
+    gc.callbacks.append(let_others_in)
+    gc.set_threshold(10, 1000, 1000)
+    try:
+        with ThreadPoolExecutor(6) as pool:
+            stores = list(pool.map(lambda _: GroupedStore.open(path), range(60)))
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(let_others_in)
+    assert {len(store) for store in stores} == {N_ROWS}
 
 
 # ---------------------------------------------------------------------- order, memory, batches

@@ -21,7 +21,7 @@ from groupdro.certificate import Cut
 from groupdro.losses import Loss
 from groupdro.problem import Domain, GroupMinima, Problem, WeightSet
 from groupdro.run.result import TraceRow
-from groupdro.utils.files import write_content
+from groupdro.utils.files import reading_header, write_content
 from groupdro.utils.types import Array, Floats
 from groupdro.version import __version__
 
@@ -191,7 +191,7 @@ class Checkpoint:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(member.file_size for member in archive.infolist()) > len(content):
                 raise ValueError("its members are larger than the file")
-        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+        with reading_header, np.load(io.BytesIO(content), allow_pickle=False) as file:
             made = cls(**{name: file[name] for name in file.files})
         m = problem.n_groups
         k = len(made.group_models)

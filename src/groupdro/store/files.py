@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from groupdro.store.manifest import BLOCK, FileRecord, StoreError, check
-from groupdro.utils.files import filename_in_errors
+from groupdro.utils.files import filename_in_errors, reading_header
 from groupdro.utils.types import Array
 
 __all__ = ["ArrayFile", "check_blocks", "map_array", "regular_size"]
@@ -104,7 +104,8 @@ def map_array(path: Path, record: FileRecord) -> np.memmap[Any, Any]:
     check(size is not None, f"its {path.name} is missing or not a regular file")
     check(size == record.size, f"its {path.name} has {size} bytes instead of {record.size}")
     try:
-        array = npy.open_memmap(path, mode="r")  # never unpickles
+        with reading_header:
+            array = npy.open_memmap(path, mode="r")  # never unpickles
     except Exception as error:  # a damaged header can make NumPy raise anything
         raise StoreError(f"its {path.name} cannot be read: {error}") from None
     whole = array.flags.c_contiguous and array.offset + array.nbytes == size

@@ -3,11 +3,16 @@
 import errno
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["filename_in_errors", "sync_folder", "write_content"]
+__all__ = ["filename_in_errors", "reading_header", "sync_folder", "write_content"]
+
+# NumPy reads headers of arrays by `ast`, whose count of recursions is shared by the threads of an interpreter: where
+# collecting garbage lets another thread in, Python 3.11.7 raises "AST constructor recursion depth mismatch".
+reading_header = threading.Lock()
 
 
 def write_content(path: str | os.PathLike[str], content: bytes) -> None:
