@@ -69,6 +69,7 @@ def main() -> None:
     apart = {name: lambda name=name: again.figure(name, given.quick, given.out) for name in again.FIGURES}
     apart |= {
         "restore": restore.restore,
+        "forget": lambda: restore.forget(given.names, given.methods or []),
         "before": before.store,
         "table1": lambda: again.table1(given.quick, given.out),
     }

@@ -37,8 +37,8 @@ def restore() -> None:
         (folder / CHOSEN).write_text(json.dumps(chosen))
         (folder / ENDED).write_text(json.dumps(list(chosen)))
         own = tried[tried["setup"] == name]
-        on_all = own.groupby("method")["seed"].nunique() == len(setup.tuning_seeds)
-        (folder / REFINED).write_text(json.dumps([method for method in chosen if on_all.get(method, False)]))
+        finer = {row.method for row in own.itertuples() if not float(json.loads(row.setting)[0]).is_integer()}
+        (folder / REFINED).write_text(json.dumps([method for method in chosen if method in finer]))
         own.to_parquet(folder / TRIED, index=False)
         known = best[best["setup"] == name]
         if setup.kind == "gdro":

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 import time
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("matplotlib")
 
 from benchmarks.paper import (  # noqa: E402
+    __main__,
     again,
     analysis,
     claims,
@@ -472,18 +474,20 @@ def test_collecting_a_few_runs_keeps_all_that_is_stored(small):
     assert ("MPVR", "[6.5, 0, 0]") in rows_stored(small, name, "method", "setting")
 
 
-def test_runs_of_a_forgotten_method_are_replaced_all_together(small):
+def test_runs_of_a_forgotten_method_are_replaced_all_together(small, monkeypatch):
     name, both = "gdro_synthetic", ("average", "snapshot")
     made_up_runs(name, "SMD", ("average", "last"), (1, 1), [0, 1])
     made_up_runs(name, "MPVR", both, (6, 0, 0), [0, 1])
-    made_up_runs(name, "MPVR", both, (5, 0, 0), [0, 1])
+    made_up_runs(name, "MPVR", both, (5.5, 0, 0), [0, 1])
     bounds = pd.DataFrame({"lower": 0.6, "upper": 0.6, "reference": np.zeros(M)})
     bounds.to_parquet(small / "cache" / name / "optimum__0.parquet")
     collect.collect()
     shutil.rmtree(small / "cache")
     restore.restore()
     assert "MPVR" in tuning.names_in(name, tuning.ENDED)
-    restore.forget([name], ["MPVR"])
+    assert tuning.names_in(name, tuning.REFINED) == ["MPVR"]
+    monkeypatch.setattr(sys, "argv", ["paper", "forget", name, "--methods", "MPVR"])
+    __main__.main()
     assert tuning.names_in(name, tuning.ENDED) == ["SMD"]
     assert not list(runs.place_of(name, "MPVR", (), 0).parent.glob("*.parquet"))
     assert set(pd.read_parquet(small / "cache" / name / tuning.TRIED)["method"]) == {"SMD"}
