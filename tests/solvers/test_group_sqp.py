@@ -4,6 +4,7 @@ import scipy.sparse as sp
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import groupdro as gd
+from groupdro.data import dense_rows
 from groupdro.oracle import Oracle
 from groupdro.oracle.groups import evaluate_groups
 from groupdro.solvers import Status
@@ -44,8 +45,15 @@ def test_free_intercept_weights_and_overlap(loss):
         assert result.lower_bound - 1e-7 <= worst_value(each).value <= result.upper_bound + 1e-7
 
 
-@every_pair(loss=[*LOSSES], storage=["dense", "csr", "overlap"], intercept=[False, True])
-def test_group_gradients_and_hessian_against_finite_differences(loss, storage, intercept):
+@every_pair(
+    loss=[*LOSSES],
+    storage=["dense", "csr", "overlap"],
+    intercept=[False, True],
+    q=[(0.2, 0.5, 0.3), (0.0, 1.0, 0.0), (0.6, 0.0, 0.4), (0.0, 0.7, 0.3)],
+)
+def test_group_gradients_and_hessian_against_finite_differences(loss, storage, intercept, q, monkeypatch):
+    for rows in ("_SUMMED_ROWS", "_BLOCK_ROWS"):  # several blocks, some of them of groups without weight
+        monkeypatch.setattr(dense_rows, rows, 4)
     problem = make_problem(loss, intercept=intercept, sizes=(9, 4, 7), weights=True)
     X, y = problem.data.rows.X, problem.data.y
     groups = np.repeat(np.arange(3), [9, 4, 7])
@@ -56,7 +64,7 @@ def test_group_gradients_and_hessian_against_finite_differences(loss, storage, i
         data = gd.GroupedData.from_arrays(rows, y, groups, np.arange(20) + 1.0)
         problem = gd.Problem(data, LOSSES[loss], gd.domains.L2Domain(radius=1.0), fit_intercept=intercept)
     oracle, rng = Oracle(problem), np.random.default_rng(3)
-    w, q = rng.normal(size=problem.shape) * 0.3, np.array([0.2, 0.5, 0.3])
+    w, q = rng.normal(size=problem.shape) * 0.3, np.array(q)
     here = evaluate_groups(oracle, w, q)
     np.testing.assert_allclose(here.group_risks, oracle.risks(w), rtol=1e-13)
     plain = oracle.evaluate(w, q)

@@ -23,6 +23,7 @@ _BLOCK_VALUES = 1 << 20  # 8 MiB of float64: fits in the shared cache, and is en
 _SUMMED_ROWS = 1 << 10  # at least; as many are summed separately to limit the accumulation of rounding errors
 _BLOCK_ROWS = 1 << 12  # at most, if that takes
 _FEW_VALUES = 1 << 17  # 1 MiB: a block with fewer takes less time than the calls that process it
+_HALVED = 32  # columns from which a matrix times itself takes less time than the root of the weights
 _PIECE_VALUES = 1 << 17  # entries of X worth a thread
 
 
@@ -71,11 +72,12 @@ class DenseRows(Rows):
 
     def gram(self, weights: Floats) -> Floats:
         """Multiply the transpose by the weighted rows."""
-        low, high = float(weights.min(initial=0.0)), float(weights.max(initial=0.0))
-        if low >= 0.0 or high <= 0.0:
-            scaled = self.X * np.sqrt(np.abs(weights))[:, None]
-            product = np.asarray(scaled.T @ scaled)  # BLAS halves the work of a matrix times itself
-            return product if low >= 0.0 else -product
+        if self.n_features >= _HALVED:  # BLAS halves the work of a matrix times itself
+            low, high = float(weights.min(initial=0.0)), float(weights.max(initial=0.0))
+            if low >= 0.0 or high <= 0.0:
+                scaled = self.X * np.sqrt(np.abs(weights))[:, None]
+                product = np.asarray(scaled.T @ scaled)
+                return product if low >= 0.0 else -product
         return np.asarray(self.X.T @ (self.X * weights[:, None]), dtype=np.float64)
 
     def rmatvec_by_group(self, shares: Shares, v: Floats, out: Floats) -> None:

@@ -101,11 +101,14 @@ def evaluate_groups(
         sizes[place] = term_sizes(slopes, norms[place])
         if not second.size:
             return place, block, slopes, None
+        rows, bent = _with_weights(block, place, row_weights)
+        if not rows.n_rows:
+            return place, block, slopes, None
         if along:
-            bend = problem.loss.curvature(margins[place], data.y[place])
-            return place, block, slopes, model.gradient(block, bend * row_weights[place])[:, None]
-        times = problem.loss.curvature_product(margins[place], data.y[place])
-        return place, block, slopes, _hessian(block, times, row_weights[place], model)
+            bend = problem.loss.curvature(margins[bent], data.y[bent])
+            return place, block, slopes, model.gradient(rows, bend * row_weights[bent])[:, None]
+        times = problem.loss.curvature_product(margins[bent], data.y[bent])
+        return place, block, slopes, _hessian(rows, times, row_weights[bent], model)
 
     for place, block, slopes, part in data.rows.map_blocks(visit):
         model.add_gradients(gradients, block, data.shares(place), slopes)
@@ -153,8 +156,9 @@ class ColumnCurvature:
         """Return the full matrix."""
 
         def visit(place: slice, block: Rows) -> Floats:
-            times = self.problem.loss.curvature_product(self.margins[place], self.problem.data.y[place])
-            return _hessian(block, times, self.weights[place], self.model)
+            rows, bent = _with_weights(block, place, self.weights)
+            times = self.problem.loss.curvature_product(self.margins[bent], self.problem.data.y[bent])
+            return _hessian(rows, times, self.weights[bent], self.model)
 
         hessian = np.zeros((self.model.size, self.model.size))
         for part in self.rows.map_blocks(visit):
@@ -215,6 +219,17 @@ def output_curvatures(loss: Loss, margins: Array, y: Array) -> Floats:
     times = loss.curvature_product(margins, y)
     units = np.eye(margins.shape[1])
     return np.stack([times(np.broadcast_to(e, margins.shape))[:, c] for c, e in enumerate(units)], axis=1)
+
+
+def _with_weights(block: Rows, place: slice, weights: Floats) -> tuple[Rows, slice]:
+    """Return a block without the rows before the first and after the last weight, and where these rows are.
+
+    At the optimum of the worst risk few groups have weights, and the others add nothing to the curvature.
+    """
+    found = np.flatnonzero(weights[place])
+    first, stop = (int(found[0]), int(found[-1]) + 1) if found.size else (0, 0)
+    rows = block if stop - first == block.n_rows else block.take(slice(first, stop))
+    return rows, slice(place.start + first, place.start + stop)
 
 
 def _hessian(block: Rows, times: Product, weights: Floats, model: LinearModel) -> Floats:
