@@ -62,7 +62,7 @@ class ALEGOfThePaper(gd.solvers.ALEGTheory):
         state.q.scale *= self.balance
         if self.tilt != 1.0:
             first = state.schedules.epoch(0).eta / np.sqrt(self.tilt)
-            state.schedules.eta = lambda s: first * self.tilt ** min(1.0, s / self.epochs)
+            state.schedules = replace(state.schedules, eta=lambda s: first * self.tilt ** min(1.0, s / self.epochs))
         return state
 
 

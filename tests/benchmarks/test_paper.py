@@ -133,6 +133,18 @@ def test_a_balance_of_one_is_the_method_itself():
         assert other.trace[-1].gap != pytest.approx(b.trace[-1].gap, rel=1e-3)
 
 
+def test_alterable_steps_grow_by_the_tilt_over_some_epochs():
+    solver = ALEGOfThePaper(10, guarantee=False, constant="paper", tilt=4.0, epochs=3.0)
+    even = replace(solver, tilt=1.0)
+    oracle = Oracle(problem())
+    start = oracle.problem.centre(), oracle.problem.central_weights(), 0
+    tilted, plain = (one.init(oracle, *start).schedules for one in (solver, even))
+    ratios = [tilted.epoch(s).eta / plain.epoch(s).eta for s in range(5)]
+    np.testing.assert_allclose(ratios, np.transpose([4.0 ** np.array([-0.5, -1 / 6, 1 / 6, 0.5, 0.5])] * 10))
+    a, b = (gd.solve(problem(), one, tol=0.0, max_passes=12) for one in (solver, even))
+    assert a.trace[-1].gap != b.trace[-1].gap
+
+
 def test_the_faster_steps_of_smd_are_its_own(monkeypatch):
     """With one row per group there is nothing to draw, so both must agree exactly."""
     state = {}
