@@ -12,6 +12,7 @@ A loss is convex in the output u of a row (a number, or one number per class), a
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import reduce
 from typing import ClassVar
 
 import numpy as np
@@ -634,9 +635,10 @@ class Softmax(Loss):
         """Return the negative entropy of p = duals + e_y, which must be a distribution up to rounding."""
         p = duals.copy()
         p[np.arange(len(y)), y] += 1.0
-        inside = (p.min(axis=1) >= -1e-14) & (np.abs(p.sum(axis=1) - 1.0) <= 1e-12)
+        ones = np.ones(p.shape[1])  # with them products are faster sums over few columns
+        inside = (reduce(np.minimum, p.T) >= -1e-14) & (np.abs(p @ ones - 1.0) <= 1e-12)
         with np.errstate(divide="ignore", invalid="ignore"):
-            entropy = np.where(p > 0, p * np.log(p), 0.0).sum(axis=1)
+            entropy = np.where(p > 0, p * np.log(p), 0.0) @ ones
         return np.where(inside, entropy, np.inf)
 
     def balance(self, duals: Floats, y: Array, row_weights: Floats, total: Total = alone) -> Floats:

@@ -91,4 +91,5 @@ def scale_rows(values: Floats, scale: Floats) -> Floats:
 
 def term_sizes(slopes: Floats, norms: Floats | float) -> Floats:
     """Return the size of each row's term in a sum of slopes times rows, given the norms of the rows."""
-    return np.asarray(np.abs(slopes).sum(axis=tuple(range(1, slopes.ndim))) * norms)
+    sizes = np.abs(slopes)
+    return np.asarray((sizes if sizes.ndim == 1 else sizes @ np.ones(sizes.shape[1])) * norms)
