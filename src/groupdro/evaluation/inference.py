@@ -35,8 +35,9 @@ __all__ = [
 Scale = Literal["plain", "logit", "square root"]
 
 _DRAWN_AT_ONCE = 1 << 23  # Poisson numbers
-# Poisson numbers of mean 1 from the quantiles of 16 random bits, which is ten times as fast as sampling them.
-_POISSON = poisson.ppf((np.arange(2**16) + 0.5) / 2**16, 1.0)
+# Poisson numbers of mean 1 from the quantiles of 16 random bits, which is ten times as fast as sampling them. They are
+# searched for, because `poisson.ppf` of as many values takes as long as the import of the package's own modules.
+_POISSON = np.searchsorted(poisson.cdf(np.arange(20), 1.0), (np.arange(2**16) + 0.5) / 2**16).astype(np.float64)
 _MOST_UNITS = 1 << 17  # rows or clusters drawn separately; beyond that, random ones share a draw
 _SHARE_OF_RANKING = 0.2  # of the allowed error, spent on which group is the worst
 LEAST_ERROR = 0.25  # smallest standard error of a resample relative to the sample's; smaller ones mean nothing
