@@ -100,6 +100,14 @@ def test_more_features_than_a_hessian_holds_end_at_the_same_model(monkeypatch, l
     np.testing.assert_array_equal(problem.coef(parts.w) == 0, problem.coef(whole.w) == 0)
 
 
+def test_entries_that_would_all_leave_their_side_along_a_flat_direction_change_one_by_one():
+    """The same change in all classes leaves the losses alone, and the bounds leave the penalty a say in it."""
+    problem, _ = random_problem(107, elastic=True)
+    result = gd.solve(problem, "sqp", tol=1e-8, max_passes=20)
+    assert result.converged
+    assert result.lower_bound - 1e-8 <= worst_value(problem).value <= result.upper_bound + 1e-8
+
+
 @pytest.mark.parametrize("loss", ["logistic", "softmax"])
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 def test_the_curvature_of_some_columns_is_a_part_of_the_hessian(loss, storage):

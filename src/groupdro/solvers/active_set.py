@@ -7,6 +7,8 @@ The model of a step combines the worst of the groups' linear models, a common qu
 Once it is known which coefficients stay at zero or at a bound, and which signs the others have, this is the model of
 SQP in the free coefficients alone. So coefficients that would leave their side are put at its end, those whose slope
 points away from their bound are released, and the small model is solved again until both agree. Then it is the minimum.
+Along directions in which the losses are flat, all coefficients would leave their side at once. If there is no end to
+it, they change one at a time instead.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +27,7 @@ from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = ["ActiveSetModel", "EntryTerms", "separable_of"]
 
-_ROUNDS = 200  # most times that the small model is solved
+_ROUNDS = 100  # most times that the small model is solved, and as many if one coefficient changes at a time
 _SOON = 10  # rounds after which kinks are smoothed instead, if there are no bounds
 _POLISH = 5  # rounds to verify the zeros of the smoothed solution; otherwise it is used as it is
 _PATIENCE = 3  # releases of a coefficient after which it is released only if no other has to be
@@ -172,8 +174,6 @@ class ActiveSetModel:
                 low, high, tilt = terms.side(place, np.zeros(len(e)))
             if smoothed is not None and n_rounds == _SOON + _POLISH:
                 (at, x) = smoothed
-                low = terms.low
-                high = terms.high
                 break
             d, x = self._solve_free(program, rows, terms.l2, free, place - here, tilt)
             at = np.where(free, here + d, place)
@@ -184,8 +184,7 @@ class ActiveSetModel:
                 continue
             slope = x @ rows + self.curvature.times(d) + terms.l2 * d
             force = terms.force(at, slope)
-            rounding = _ROUNDED * (terms.l1 + float(np.abs(slope).max(initial=0.0)))
-            wrong = ~free & (np.abs(force) > rounding)
+            wrong = ~free & (np.abs(force) > _rounding_of(slope, terms))
             if not wrong.any():
                 break
             patient = wrong & (releases < _PATIENCE)
@@ -195,9 +194,40 @@ class ActiveSetModel:
             low, high, tilt = (np.where(patient, new, old) for new, old in zip(sides, (low, high, tilt), strict=True))
             free = free | patient
             releases = releases + patient
+        else:
+            at, x = self._solve_one_by_one(program, rows, terms)
         step = np.zeros(self.w.size)
-        step[e] = np.clip(at, low, high) - here
+        step[e] = np.clip(at, terms.low, terms.high) - here
         return step, x
+
+    def _solve_one_by_one(self, program: Program, rows: Floats, terms: EntryTerms) -> tuple[Floats, Floats]:
+        """Return the end of the step and the multipliers; every round decreases the model, also if it is the last."""
+        now = here = self.w[self.entries]
+        force = terms.force(here, self.slope[self.entries])
+        free = ~terms.resting(here) | (force != 0.0)
+        low, high, tilt = terms.side(here, force)
+        x = np.empty(0)
+        for _ in range(_ROUNDS):
+            d, x = self._solve_free(program, rows, terms.l2, free, now - here, tilt)
+            there = np.where(free, here + d, now)
+            beyond = (there < low) | (there > high)
+            if beyond.any():
+                ends = np.clip(there, low, high)
+                shares = np.divide(ends - now, there - now, out=np.full(len(now), np.inf), where=beyond)
+                first = shares == shares.min()
+                now = np.where(first, ends, np.clip(now + shares.min() * (there - now), low, high))
+                free = free & ~first
+                continue
+            now = there
+            slope = x @ rows + self.curvature.times(d) + terms.l2 * d
+            force = np.where(free, 0.0, terms.force(now, slope))
+            most = int(np.argmax(np.abs(force)))
+            if abs(force[most]) <= _rounding_of(slope, terms)[most]:
+                break
+            sides = terms.side(now, force)
+            low[most], high[most], tilt[most] = (new[most] for new in sides)
+            free[most] = True
+        return now, x
 
     def _solve_smoothed(self, program: Program, terms: EntryTerms) -> tuple[Floats, Floats]:
         """Return the end of the step, with exact zeros, and the multipliers, if these cannot be guessed."""
@@ -230,6 +260,10 @@ class ActiveSetModel:
         d = stay.copy()
         d[f] = moved
         return d, x
+
+
+def _rounding_of(slope: Floats, terms: EntryTerms) -> Floats:
+    return np.asarray(_ROUNDED * (terms.l1 + float(np.abs(slope).max(initial=0.0))))
 
 
 @dataclass(frozen=True, eq=False)
