@@ -75,6 +75,20 @@ def test_most_of_what_the_average_can_gain_within_the_level_is_gained(loss, inte
     hold_against_cvxpy(problem, row_shares(problem), gd.solvers.GroupSQP("lbfgs" if storage == "csr" else "newton"))
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_columns_of_groups_that_do_not_bind_have_the_curvature_of_the_average(seed):
+    """Under the worst groups' weights their columns are flat, and a step along them seems to gain without end."""
+    rng = np.random.default_rng(seed)
+    groups = rng.integers(0, 12, 2000)
+    x = rng.normal(size=(2000, 2))
+    X = np.hstack([x, np.eye(12)[groups]])
+    y = rng.poisson(np.exp(1 + 0.15 * groups + 0.5 * x[:, 0] * (1 + 0.2 * groups)))
+    model = gd.GroupDRORegressor(loss="poisson", tol=1e-6, alpha=1e-4).fit(X, y, groups=groups)
+    assert model.status_ == "converged"
+    assert 0.999 * model.mean_risk_ <= model.mean_lower_bound_ <= model.mean_risk_
+    assert model.n_passes_ <= 25
+
+
 @pytest.mark.parametrize("solver", ["aleg", "auto", "sketched-sqp"])
 def test_the_stage_follows_any_solver(solver):
     problem = make_problem("logistic", gd.domains.L2Domain(penalty=0.05), intercept=True)

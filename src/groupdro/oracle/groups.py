@@ -32,6 +32,8 @@ class GroupEvaluation:
         Columns of the Hessian along a free intercept.
     hessian_q : ndarray of shape (n_groups,) or None
         The q of hessian and bend.
+    apart : ndarray of shape (w.size, w.size) or None
+        A second Hessian, of other group weights.
     single : SingleRounding or None
         As in `Evaluation`.
     """
@@ -44,6 +46,7 @@ class GroupEvaluation:
     hessian: Floats | None
     bend: Floats | None
     hessian_q: Floats | None
+    apart: Floats | None = None
     single: SingleRounding | None = None
 
     def at(self, q: Floats) -> Evaluation:
@@ -56,7 +59,12 @@ class GroupEvaluation:
 
 
 def evaluate_groups(
-    oracle: Oracle, w: Floats, hessian_q: Floats | None = None, *, hessian: bool = True
+    oracle: Oracle,
+    w: Floats,
+    hessian_q: Floats | None = None,
+    *,
+    hessian: bool = True,
+    apart_q: Floats | None = None,
 ) -> GroupEvaluation:
     """Pass over the data at w.
 
@@ -71,6 +79,8 @@ def evaluate_groups(
     hessian : bool
         Whether to compute the full Hessian. Otherwise only its column along the free intercept is computed, for one
         output.
+    apart_q : ndarray of shape (n_groups,), optional
+        Group weights of a second Hessian.
 
     Returns
     -------
@@ -85,41 +95,45 @@ def evaluate_groups(
     found = None if formed or data.members.size else oracle.singly(lambda passes: passes.groups(w), gradients=1)
     if found is not None:
         margins, risks, gradients, masses, single = found
-        return GroupEvaluation(w, margins, risks, gradients, masses, None, None, hessian_q, single)
+        return GroupEvaluation(w, margins, risks, gradients, masses, None, None, hessian_q, single=single)
     margins = np.empty((data.n_rows, *problem.shape[1:]))
     losses = np.empty(data.n_rows)
     sizes = np.empty(data.n_rows)
     gradients = np.zeros((problem.n_groups, *problem.shape))
-    row_weights = np.empty(0) if hessian_q is None else data.row_weights(hessian_q)
-    # The Hessian, all of it or its last column.
-    second = np.zeros((model.size, model.size if formed else int(along)))
+    mixtures = [data.row_weights(q) for q in (hessian_q, apart_q) if q is not None]
+    # The Hessians, all of them or their last columns.
+    seconds = np.zeros((len(mixtures), model.size, model.size if formed else int(along)))
     norms = problem.row_norms  # before the loop, because all workers take part, even those without rows
 
-    def visit(place: slice, block: Rows) -> tuple[slice, Rows, Floats, Floats | None]:
+    def curvature(place: slice, block: Rows, row_weights: Floats) -> Floats | None:
+        rows, bent = _with_weights(block, place, row_weights)
+        if not rows.n_rows:
+            return None
+        if along:
+            bend = problem.loss.curvature(margins[bent], data.y[bent])
+            return model.gradient(rows, bend * row_weights[bent])[:, None]
+        times = problem.loss.curvature_product(margins[bent], data.y[bent])
+        return _hessian(rows, times, row_weights[bent], model)
+
+    def visit(place: slice, block: Rows) -> tuple[slice, Rows, Floats, list[Floats | None]]:
         margins[place] = problem.outputs(block, place, w)
         losses[place], slopes = problem.loss.value_and_slope(margins[place], data.y[place])
         sizes[place] = term_sizes(slopes, norms[place])
-        if not second.size:
-            return place, block, slopes, None
-        rows, bent = _with_weights(block, place, row_weights)
-        if not rows.n_rows:
-            return place, block, slopes, None
-        if along:
-            bend = problem.loss.curvature(margins[bent], data.y[bent])
-            return place, block, slopes, model.gradient(rows, bend * row_weights[bent])[:, None]
-        times = problem.loss.curvature_product(margins[bent], data.y[bent])
-        return place, block, slopes, _hessian(rows, times, row_weights[bent], model)
+        return place, block, slopes, [curvature(place, block, each) for each in mixtures if seconds.size]
 
-    for place, block, slopes, part in data.rows.map_blocks(visit):
+    for place, block, slopes, parts in data.rows.map_blocks(visit):
         model.add_gradients(gradients, block, data.shares(place), slopes)
-        if part is not None:
-            second += part
+        for second, part in zip(seconds, parts, strict=False):
+            if part is not None:
+                second += part
     oracle.count_pass()
     risks = data.partial_means(losses)
     masses = data.partial_means(sizes)
-    data.add_up(risks, masses, gradients, second)
-    bend = second[:, -model.n_outputs :] if problem.fit_intercept and second.size else None
-    return GroupEvaluation(w, margins, risks, gradients, masses, second if formed else None, bend, hessian_q)
+    data.add_up(risks, masses, gradients, seconds)
+    bend = seconds[0, :, -model.n_outputs :] if problem.fit_intercept and seconds.size else None
+    whole = seconds[0] if formed else None
+    apart = seconds[1] if formed and len(seconds) > 1 else None
+    return GroupEvaluation(w, margins, risks, gradients, masses, whole, bend, hessian_q, apart)
 
 
 class ColumnCurvature:

@@ -20,7 +20,7 @@ import numpy as np
 from groupdro.certificate import balance, linearise
 from groupdro.losses import Quantile
 from groupdro.oracle import Oracle
-from groupdro.oracle.groups import GroupEvaluation
+from groupdro.oracle.groups import GroupEvaluation, evaluate_groups
 from groupdro.problem import Problem
 from groupdro.problem.domains import penalty_room
 from groupdro.run.solver import Solver, State
@@ -28,6 +28,7 @@ from groupdro.run.stages import Preparation
 from groupdro.solvers.auto import MOST_GRADIENT_VALUES, weights_are_costly
 from groupdro.solvers.simplex_qp import solve_simplex_qp
 from groupdro.solvers.sqp import GroupSQP, Point, SqpState, ball_of, between
+from groupdro.solvers.step_models import StepModel
 from groupdro.solvers.weight_program import WORKING_SET, Program
 from groupdro.utils.types import Floats
 
@@ -38,10 +39,10 @@ _SHARP = 0.15  # share of the slack that the gap may take: the level depends on 
 _MOST_SHARPENING = 8  # epochs for that; L-BFGS takes about four per digit
 _FALLS = 0.9  # largest ratio of successive gaps for which another one is worth its pass
 _KEPT = 1e-3  # share of the slack left unused, so that rounding does not lead beyond the level
-_WORTHWHILE = 0.1  # promised decrease of the average, relative to that so far, below which the stage ends
-_NEGLIGIBLE = 0.1  # the same relative to the tolerance times the average, before there is any decrease
+_WORTHWHILE = 0.03  # promised decrease of the average, relative to that so far, below which the stage ends
+_NEGLIGIBLE = 0.01  # the same relative to the tolerance times the average, before there is any decrease
 _MOST_STEPS = 12
-_SECANTS = 4  # evaluations of losses on a segment
+_TRIES = 6  # evaluations of losses on a segment
 _MOST_DAMPING = 1e4  # relative to each parameter's largest curvature
 _ENTRIES = 20  # most rounds in which groups enter the program
 _ROUNDS = 8  # most programs for one step
@@ -118,16 +119,15 @@ class SlackState(SqpState):
         The gap before the last of them.
     level : float
         Largest worst value, with the penalty, that the stage aims at; infinite before it spends the slack.
-    best : tuple of ndarray
-        The feasible model with the smallest average, its outputs and its group risks.
+    first, best : tuple of ndarray
+        The model at which the stage began, and the feasible one with the smallest average: parameters, outputs and
+        group risks.
     first_mean, best_mean : float
         Average of the first and of the best model.
     mean_lower : float
         Proven lower bound: no model within the level has a smaller average.
     multipliers : ndarray of shape (n_groups,)
         Of the groups' constraints, in the last program.
-    passed : ndarray of shape (n_groups,)
-        Those of the last pass.
     scale : float
         One plus the sum of the multipliers, the factor by which the Lagrangian's curvature exceeds that of its mixture.
     price : float
@@ -142,12 +142,12 @@ class SlackState(SqpState):
     sharpened: int = field(default=0, kw_only=True)
     last_gap: float = field(default=np.inf, kw_only=True)
     level: float = field(default=np.inf, kw_only=True)
+    first: Point = field(kw_only=True)
     best: Point = field(kw_only=True)
     first_mean: float = field(default=np.inf, kw_only=True)
     best_mean: float = field(default=np.inf, kw_only=True)
     mean_lower: float = field(default=-np.inf, kw_only=True)
     multipliers: Floats = field(kw_only=True)
-    passed: Floats = field(default_factory=lambda: np.empty(0), kw_only=True)
     scale: float = field(default=1.0, kw_only=True)
     price: float = field(default=1.0, kw_only=True)
     steps_taken: int = field(default=0, kw_only=True)
@@ -161,8 +161,16 @@ class _LevelProgram(Program):
         return solve_simplex_qp(M, values, 1)
 
 
+class _Continued(GroupSQP):
+    """SQP that keeps the curvature which the solver before has learned."""
+
+    @staticmethod
+    def _sample_curvature(oracle: Oracle, state: SqpState) -> None:
+        """Sample nothing."""
+
+
 @dataclass(frozen=True, eq=False)
-class SlackStage(GroupSQP):
+class SlackStage(_Continued):
     """Decreases the average within the tolerance, from where another solver has met it.
 
     Parameters
@@ -192,7 +200,11 @@ class SlackStage(GroupSQP):
         best = groups.w, groups.margins, groups.group_risks
         continued = replace(self, hessian="lbfgs" if groups.hessian is None else "newton")
         return continued, SlackState(
-            **known, whole=self._with_average(oracle), best=best, multipliers=np.zeros(oracle.problem.n_groups)
+            **known,
+            whole=self._with_average(oracle),
+            first=best,
+            best=best,
+            multipliers=np.zeros(oracle.problem.n_groups),
         )
 
     def chosen(self, state: SlackState) -> tuple[Floats, Floats] | None:
@@ -214,7 +226,7 @@ class SlackStage(GroupSQP):
             falls = gap <= _FALLS * state.last_gap
             if gap > max(_SHARP * slack, unknown) and falls and state.sharpened < _MOST_SHARPENING:
                 state.last_gap = gap
-                super().epoch(oracle, state)
+                _Continued(self.hessian, memory=self.memory).epoch(oracle, state)
                 state.sharpened = _MOST_SHARPENING if state.stalled else state.sharpened + 1
                 state.stalled = False
                 return
@@ -227,6 +239,9 @@ class SlackStage(GroupSQP):
         state.steps_taken += 1
         state.stalled |= state.finished or state.steps_taken >= _MOST_STEPS
         if state.stalled:
+            # The first model is farthest below the level: little of it makes the last one feasible.
+            here = state.groups
+            self._keep_feasible(state.whole.problem, state, state.first, (here.w, here.margins, here.group_risks))
             self._bound(state)
 
     def _begin(self, state: SlackState) -> None:
@@ -235,14 +250,21 @@ class SlackStage(GroupSQP):
         whole = state.whole.problem
         state.level = lower + (1.0 - _KEPT) * (state.allowed - lower)
         if self.base is None:
-            state.groups = self._evaluate(state.whole, state.groups.w, np.append(state.evaluation.q, 0.0))
+            self._see_average(state)
         here = state.groups
         if self._excess(whole, state, here.w, here.group_risks).max() > 0.0:  # by rounding
             state.stalled = True
             state.level = np.inf
             return
-        state.best = here.w, here.margins, here.group_risks
+        state.first = state.best = here.w, here.margins, here.group_risks
         state.first_mean = state.best_mean = self._mean(whole, here.w, here.group_risks)
+
+    def _see_average(self, state: SlackState) -> None:
+        """Repeat the pass, with the curvature of the average too; that of the worst groups says little about others."""
+        average = self._weights(state.whole.problem)
+        worst = np.zeros(len(average))
+        worst[: len(state.evaluation.q)] = state.evaluation.q
+        state.groups = self._evaluate(state.whole, state.groups.w, 0.5 * (average + worst))
 
     def _with_average(self, oracle: Oracle) -> Oracle:
         """Return the oracle of the problem with a group of all rows, if that represents the average."""
@@ -266,9 +288,37 @@ class SlackStage(GroupSQP):
 
     # ------------------------------------------------------------------ a step
 
-    @staticmethod
-    def _sample_curvature(oracle: Oracle, state: SqpState) -> None:
-        """Keep the curvature of the solver before."""
+    def _evaluate(self, oracle: Oracle, w: Floats, q: Floats) -> GroupEvaluation:
+        """Make a pass, with the Hessian of the average apart from that of the other weights."""
+        problem = oracle.problem
+        if not self._newton(problem):
+            return super()._evaluate(oracle, w, q)
+        base = self._weights(problem)
+        share = _share_of(base, q)
+        found = evaluate_groups(oracle, w, np.maximum(q - share * base, 0.0), apart_q=base)
+        assert found.hessian is not None
+        assert found.apart is not None
+        hessian = found.hessian + share * found.apart
+        bend = hessian[:, -problem.model.n_outputs :] if problem.fit_intercept else None
+        return replace(found, hessian=hessian, bend=bend, hessian_q=q)
+
+    def _step_model(self, problem: Problem, state: SqpState, program: Program, pull: Floats) -> StepModel:
+        """Return the model of a step, with the Hessian of the Lagrangian at the present scale, divided by it."""
+        assert isinstance(state, SlackState)
+        hessian = self._hessian_at(problem, state.groups, state.scale)
+        if hessian is not None:
+            state = replace(state, groups=replace(state.groups, hessian=hessian))
+        return super()._step_model(problem, state, program, pull)
+
+    def _hessian_at(self, problem: Problem, here: GroupEvaluation, scale: float) -> Floats | None:
+        """Return the Hessian of the average plus that of the constraints, divided by the scale; None if unknown."""
+        if here.hessian is None or here.apart is None or here.hessian_q is None:
+            return None
+        share = _share_of(self._weights(problem), here.hessian_q)
+        if share == 1.0:
+            return here.hessian
+        constraints = (here.hessian - share * here.apart) / (1.0 - share)
+        return np.asarray((here.apart + (scale - 1.0) * constraints) / scale)
 
     def _solve_model(self, oracle: Oracle, state: SqpState, values: Floats) -> tuple[Floats, Floats, float]:
         """Return the step of the level's program, its group weights, and the decrease of the merit function.
@@ -277,8 +327,6 @@ class SlackStage(GroupSQP):
         both agree, which takes no pass.
         """
         assert isinstance(state, SlackState)
-        if state.level == np.inf:
-            return super()._solve_model(oracle, state, values)
         problem = oracle.problem
         here = state.groups
         base = self._weights(problem)
@@ -291,7 +339,10 @@ class SlackStage(GroupSQP):
             step, multipliers, fall, expected = self._solve_program(problem, state, excess)
             first = 1.0 + float(np.sqrt(max(fall, 0.0) / (2.0 * slack))) if slack > 0.0 else 1.0
             scale = 1.0 + float(multipliers.sum())
-            if fall > most and here.hessian is not None and state.damping < _MOST_DAMPING:
+            if fall > most and here.hessian is not None and here.apart is None:
+                self._see_average(state)
+                here = state.groups
+            elif fall > most and here.hessian is not None and state.damping < _MOST_DAMPING:
                 # The model promises more than the average can fall, as for piecewise linear losses: trust it less.
                 state.damping = max(100.0 * state.damping, 1e-8)
             elif state.scale == 1.0 < first:
@@ -351,8 +402,6 @@ class SlackStage(GroupSQP):
     def _merit(self, problem: Problem, state: SqpState, w: Floats, group_risks: Floats) -> float:
         """Return the average plus a price for exceeding the level."""
         assert isinstance(state, SlackState)
-        if state.level == np.inf:
-            return super()._merit(problem, state, w, group_risks)
         over = max(float(self._excess(problem, state, w, group_risks).max()), 0.0)
         return self._mean(problem, w, group_risks) + state.price * over
 
@@ -366,18 +415,15 @@ class SlackStage(GroupSQP):
         """
         problem = oracle.problem
         assert isinstance(state, SlackState)
-        if state.level == np.inf:
-            return super()._search(oracle, state, step, q, promised)
         here = state.groups
         before = self._merit(problem, state, here.w, here.group_risks)
         left = state.best_mean - (before - promised)
         if left <= max(_WORTHWHILE * (state.first_mean - state.best_mean), _NEGLIGIBLE * self.tol * state.best_mean):
             state.finished = True
             return None
-        state.passed = state.multipliers
         there = self._evaluate(oracle, problem.within_domain(here.w + step), q)
         full: Point = (there.w, there.margins, there.group_risks)
-        self._keep_feasible(problem, state, full)
+        self._keep_feasible(problem, state, state.best, full)
         # Curvature is learned at the end of a step even if it misses the level: the best feasible model is kept anyway.
         if self._merit(problem, state, there.w, there.group_risks) <= before + promised:  # false for NaN
             return there
@@ -388,27 +434,30 @@ class SlackStage(GroupSQP):
             w, _, risks = between(problem, first, full, t)
             if self._merit(problem, state, w, risks) <= before - _SUFFICIENT * t * promised:
                 shorter = self._evaluate(oracle, w, q)
-                self._keep_feasible(problem, state, (w, shorter.margins, shorter.group_risks))
+                self._keep_feasible(problem, state, state.best, (w, shorter.margins, shorter.group_risks))
                 return shorter
         return None
 
-    def _keep_feasible(self, problem: Problem, state: SlackState, there: Point) -> None:
-        """Keep the best feasible model on the segment from the best so far to another one.
+    def _keep_feasible(self, problem: Problem, state: SlackState, start: Point, there: Point) -> None:
+        """Keep the best feasible model on the segment from a feasible one to another one.
 
         The excess over the level is convex along the segment, so a secant from a feasible point to an infeasible one
-        crosses zero at a feasible point.
+        crosses zero at a feasible point. It may do so near its start, where halves make faster progress.
         """
-        best = state.best
-        t = 0.0
-        below, above = (float(self._excess(problem, state, w, risks).max()) for w, _, risks in (best, there))
+        low, high = 0.0, 1.0
+        below, above = (float(self._excess(problem, state, w, risks).max()) for w, _, risks in (start, there))
         found = [there] if above <= 0.0 else []
-        for _ in range(0 if found or below > 0.0 or not np.isfinite(above) else _SECANTS):
-            t += (1.0 - t) * below / (below - above)
-            point = between(problem, best, there, t)
-            below = float(self._excess(problem, state, point[0], point[2]).max())
-            if below > 0.0:  # rounding
-                break
-            found.append(point)
+        halve = False
+        for _ in range(0 if found or below > 0.0 or not np.isfinite(above) else _TRIES):
+            t = low + (high - low) * (0.5 if halve else below / (below - above))
+            point = between(problem, start, there, t)
+            excess = float(self._excess(problem, state, point[0], point[2]).max())
+            halve = not halve and 2.0 * t < low + high
+            if excess <= 0.0:
+                found.append(point)
+                low, below = t, excess
+            else:
+                high, above = t, excess
         for point in found:
             mean = self._mean(problem, point[0], point[2])
             if mean < state.best_mean:
@@ -417,20 +466,27 @@ class SlackStage(GroupSQP):
 
     # ------------------------------------------------------------------ bound
 
-    @staticmethod
-    def _bound(state: SlackState) -> None:
-        """Compute the bound on the average that the multipliers of the last pass prove, near their stationary point."""
+    def _bound(self, state: SlackState) -> None:
+        """Compute the bound on the average that the multipliers of the last program prove."""
         problem = state.whole.problem
-        q = state.groups.hessian_q
-        if q is None or not state.passed.size:
-            return
-        at = state.groups.at(q)
+        here = state.groups
+        q = self._weights(problem).copy()
+        q[: len(state.multipliers)] += state.multipliers
+        scale = float(q.sum())
+        at = here.at(q / scale)
+        hessian = self._hessian_at(problem, here, scale)
+        if hessian is not None and problem.fit_intercept:
+            at = replace(at, bend=hessian[:, -problem.model.n_outputs :])
         cut = balance(state.whole, at) if problem.fit_intercept else linearise(state.whole, at)
         if cut is None:
             return
         # For models within the tolerance, the penalty is at most what is allowed minus their values.
         least = float((-problem.baseline.upper[: len(state.multipliers)]).max())
         room = penalty_room(state.allowed, least, float(np.abs(problem.baseline.upper).max()))
-        total = float(state.passed.sum())
-        bound = (1.0 + total) * cut.bound(problem, problem.domain.within(room)) - total * state.allowed
+        bound = scale * cut.bound(problem, problem.domain.within(room)) - (scale - 1.0) * state.allowed
         state.mean_lower = max(state.mean_lower, bound)
+
+
+def _share_of(base: Floats, q: Floats) -> float:
+    """Return the largest share that one distribution can have in another."""
+    return float(np.min(q[base > 0.0] / base[base > 0.0]))
