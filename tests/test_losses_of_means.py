@@ -7,7 +7,16 @@ from scipy.special import xlogy
 
 from groupdro.losses import Gamma, Poisson, Quantile, Tweedie
 
-LOSSES = [Poisson(), Gamma(), Tweedie(1.1), Tweedie(1.5), Tweedie(1.9), Quantile(0.9), Quantile(0.3, width=0.2)]
+LOSSES = [
+    Poisson(),
+    Gamma(),
+    Tweedie(1.001),
+    Tweedie(1.5),
+    Tweedie(1.9),
+    Tweedie(1.99999),
+    Quantile(0.9),
+    Quantile(0.3, width=0.2),
+]
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=repr)
 
 

@@ -399,13 +399,19 @@ class LogLinkLoss(VanishesAtEqualLabels):
         return np.log(mean)
 
     def central_output(self, y: Array, offsets: Floats, row_weights: Floats, total: Total = alone) -> float:
-        """Return the logarithm of the sum of the labels over that of the exposures, whose logarithms are offsets."""
+        """Return the logarithm of the sum of the labels over that of the exposures, whose logarithms are offsets.
+
+        If all labels are 0, as if half a row had the label 1.
+        """
         if offsets.size and float(np.abs(offsets).max()) > _LARGEST_OFFSET:
             row = int(np.abs(offsets).argmax())
-            raise ValueError(f"offset is {offsets[row]:.3g} in row {row}, whose exponential is too large.")
+            size = "large" if offsets[row] > 0 else "small"
+            raise ValueError(f"offset is {offsets[row]:.3g} in row {row}, whose exponential is too {size}.")
         exposures = np.exp(offsets) if offsets.size else np.ones(len(y))
-        labels, exposure = total(np.array([row_weights @ y, row_weights @ exposures]))
-        return float(np.log(labels / exposure)) if labels > 0 and exposure > 0 else 0.0
+        sums = np.array([row_weights @ y, row_weights @ exposures, row_weights.sum(), len(y)])
+        labels, exposure, mass, n_rows = total(sums)
+        labels = labels if labels > 0 else 0.5 * mass / n_rows
+        return float(np.log(labels / exposure)) if exposure > 0 else 0.0
 
     def unattained(self, y: Array) -> str | None:
         """Report if all labels are 0: the loss then decreases forever as the intercept falls."""
@@ -537,6 +543,12 @@ class Quantile(ResidualLoss):
         self.level = float(level)
         self.width = float(width)
         self.smoothness = self.level * (1.0 - self.level) / self.width if self.width > 0 else np.inf
+
+    def central_output(self, y: Array, offsets: Floats, row_weights: Floats, total: Total = alone) -> float:
+        """Return the mean of the labels, above the offsets."""
+        above = y - offsets if offsets.size else y
+        found, mass = total(np.array([row_weights @ above, row_weights.sum()]))
+        return float(found / mass)
 
     def __repr__(self) -> str:
         return f"Quantile(level={self.level!r}" + (f", width={self.width!r})" if self.width else ")")

@@ -287,6 +287,13 @@ def test_frontiers_and_searches_take_the_result_too(planted):
     assert chosen.best_estimator_.groups_.tolist() == names
 
 
+def test_folds_are_stratified_by_found_groups(planted):
+    frame, *_, found = planted
+    folds = gd.GroupStratifiedKFold(3, random_state=0)
+    for a, b in zip(folds.split(frame, None, found), folds.split(frame, None, found.groups(frame)), strict=True):
+        np.testing.assert_array_equal(a[1], b[1])
+
+
 def test_groups_keep_the_index_of_pandas(planted):
     frame, *_, found = planted
     shuffled = frame.sample(frac=0.5, random_state=0)
@@ -302,9 +309,21 @@ def test_the_rows_of_the_search_are_recognised(planted):
     # Where age is missing, rows may be alike in all columns.
     keys = Columns(more).keys(list(more.columns))
     np.testing.assert_array_equal(np.sort(keys[found.seen(more)]), np.sort(keys[order < 4000]))
-    assert not len(found.seen(frame.iloc[1:]))
+    assert len(found.seen(frame.iloc[1:])) == 3999
+    assert len(found.seen(frame.iloc[::3])) == len(frame.iloc[::3])
+    assert len(found.seen(frame.astype({"age": np.float32}))) == 4000
     assert not len(found.seen(describing_columns(5000, seed=9)))
     assert not len(found.seen(frame[["age"]]))
+
+
+@pytest.mark.parametrize("levels", [4, 40, 400])
+def test_new_rows_that_are_alike_by_chance_are_not_taken_for_those_of_the_search(levels):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.integers(0, levels, size=(6000, 2)), columns=["a", "b"])
+    losses = rng.exponential(size=6000) * np.where(table["a"] < levels / 4, 3.0, 1.0)
+    found = gd.find_groups(losses=losses[:3000], columns=table[:3000])
+    assert not len(found.seen(table[3000:]))
+    assert len(found.seen(table[:3000])) == 3000
 
 
 def test_plot_shows_the_bounds(planted):
@@ -333,8 +352,11 @@ def test_a_comparison_judges_only_on_rows_that_the_search_has_not_seen():
     assert result.changes["GDRO"].gain[0] > 0
     with pytest.raises(ValueError, match="groups were found on all rows of X"):
         gd.compare(X[1000:], y[1000:], groups=found)
-    with pytest.raises(ValueError, match="held_out: groups were found on these rows"):
+    with pytest.raises(ValueError, match="held_out: groups were found on 2000 of these rows"):
         gd.compare(X[:1000], y[:1000], groups=found, held_out=(X[1000:], y[1000:], found))
+    some = np.r_[0:500, 600:1500]
+    part = gd.compare(X.iloc[some], y.iloc[some], groups=found, cv=None, n_bootstrap=20)
+    assert part.reports["ERM"].overall["n"] == 225  # a fourth of the 900 that the search has not seen
     with pytest.raises(TypeError, match=r"groups\.partition"):
         read_groups(found, 1000)
 

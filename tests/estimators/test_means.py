@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import GammaRegressor, PoissonRegressor, QuantileRegressor, TweedieRegressor
 from sklearn.metrics import d2_tweedie_score
 
@@ -141,9 +142,37 @@ def test_solvers_that_require_a_bound_of_the_curvature_refuse_by_name(solver):
 
 
 def test_all_counts_zero_have_no_minimiser():
-    with pytest.warns(match="grow|forever|finite"):
-        model = gd.GroupDRORegressor(loss="poisson").fit(X, np.zeros(N), groups=GROUPS)
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    with pytest.warns(ConvergenceWarning) as caught:
+        model = gd.GroupDRORegressor(loss="poisson", alpha=1.0).fit(X, np.zeros(30), groups=np.arange(30) % 3)
     assert model.status_ == "no_finite_minimiser"
+    assert "Set alpha" not in str(caught[0].message)  # which bounds no intercept
+    assert 30 * model.predict(X).max() <= 1.0
+
+
+@pytest.mark.parametrize("power", [1.00001, 1.9995, 1.999999])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_powers_next_to_those_of_poisson_and_gamma_have_true_bounds(power, zeros):
+    rng = np.random.default_rng(2)
+    X, groups = rng.normal(size=(600, 3)), rng.integers(0, 3, 600)
+    y = rng.poisson(np.exp(-1 + 0.5 * X[:, 0])) + 0.1
+    y[rng.random(600) < 0.3 * zeros] = 0.0
+    model = gd.GroupDRORegressor(loss=Tweedie(power)).fit(X, y, groups=groups)
+    assert model.status_ == "converged"
+    assert (1 - 1e-4) * model.upper_bound_ <= model.lower_bound_ <= model.upper_bound_
+
+
+@pytest.mark.parametrize("options", [{"max_passes": 10}, {"objective": "excess_risk", "max_passes": 30}])
+def test_a_quantile_fit_that_ends_early_states_its_own_bounds_and_beats_a_constant(options):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(2000, 60)), rng.integers(0, 20, 2000)
+    y = 100 + X[:, 0] * (1 + groups / 10) + rng.exponential(size=2000)
+    with pytest.warns(ConvergenceWarning):
+        model = gd.GroupDRORegressor(loss=Quantile(0.9), **options).fit(X, y, groups=groups)
+    assert f"Gap {model.gap_:.3g} at an upper bound of {model.upper_bound_:.6g}." in model.message_
+    shift = y - y.mean()
+    constant = [np.maximum(0.9 * shift, -0.1 * shift)[groups == g].mean() for g in range(20)]
+    assert model.group_risks_.max() <= max(constant)
 
 
 def test_models_of_others_are_compared_by_the_same_deviance():

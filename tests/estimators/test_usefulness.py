@@ -55,6 +55,17 @@ def test_useful_models_are_not_warned_of(seed, excess):
     assert not useless(GroupDRORegressor(objective=objective), X, scores + NOISE, groups)
 
 
+@pytest.mark.parametrize("robustness", [0.0, 0.1, 0.5])
+def test_the_average_over_rows_of_overlapping_groups_counts_too(robustness):
+    rng = np.random.default_rng(0)
+    odd, old = rng.random(N) < 0.12, X[:, 1] > 0
+    y = np.where(odd, rng.random(N) < 0.5, SCORES + NOISE > 0)
+    member = np.c_[odd, old, ~(odd | old)]
+    assert not useless(GroupDROClassifier(robustness=robustness, alpha=1e-3), X, y, member)
+    if robustness:
+        assert useless(GroupDROClassifier(robustness=robustness, alpha=1e-3), X, rng.random(N) < 0.5, member)
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Squared(), Huber(0.5)])
 @pytest.mark.parametrize("offsets", [False, True])
 def test_the_best_constant_is_that_of_a_search(loss, offsets):

@@ -184,8 +184,8 @@ def compare(
         X_test, y_test, test_groups, *more = held_out
         weight, clusters = (*more, None, None)[:2]
         with error_prefix("held_out"):
-            if isinstance(test_groups, FoundGroups) and len(test_groups.seen(X_test)):
-                raise ValueError("groups were found on these rows, which cannot show whether a repair helps.")
+            if isinstance(test_groups, FoundGroups) and (seen := len(test_groups.seen(X_test))):
+                raise ValueError(f"groups were found on {seen} of these rows, which cannot show if a repair helps.")
             test = read_given(
                 X_test,
                 y_test,

@@ -50,7 +50,12 @@ class Column:
     def add_to(self, keys: Array) -> None:
         """Mix the values into a number per row."""
         if self.categories is None:
-            numbers = self.values.astype("M8[us]") if self.values.dtype.kind == "M" else self.values
+            numbers = self.values
+            if numbers.dtype.kind == "M":
+                numbers = numbers.astype("M8[us]")
+            elif numbers.dtype.kind == "f":
+                with np.errstate(over="ignore"):
+                    numbers = numbers.astype(np.float32)  # which is all that some tables keep
             codes = (numbers.astype(np.float64) + 0.0).view(np.uint64)  # so that -0 is 0
         else:
             codes = np.array([*map(_digest, self.categories), 0], dtype=np.uint64)[self.values]
@@ -185,7 +190,7 @@ class Condition:
         if found.missing.all():
             return np.zeros(len(found.values), dtype=bool)
         if found.categories is not None:
-            raise TypeError(f"column {self.column!r} had numbers when groups were found, and has none now.")
+            raise TypeError(f"column {self.column!r} had numbers or dates when groups were found, and has none now.")
         below = found.values <= self.value
         return ~found.missing & (below if self.kind == "<=" else ~below)
 

@@ -17,6 +17,7 @@ from groupdro.utils.types import Array, Indices, Mask
 __all__ = ["OTHERS", "FoundGroups"]
 
 OTHERS = "(other rows)"  # the rows in no found group
+_CLEARLY = 4.0  # standard deviations of a number of rows that are alike by chance
 _HARD = 0.05  # relative gain up to which a group counts as hard
 
 
@@ -129,7 +130,8 @@ class FoundGroups(GroupRules):
         Returns
         -------
         ndarray of int
-            Positions of these rows, if X has all of them; none otherwise.
+            Positions of these rows. New rows may be alike in all columns that were searched: unless X has every row of
+            the search, there are none if as many would be found by chance.
         """
         columns = Columns(X, "X")
         if not set(self.searched) <= set(columns.names):
@@ -138,12 +140,14 @@ class FoundGroups(GroupRules):
         keys = columns.keys(list(self.searched))
         order = np.argsort(keys, kind="stable")
         first = np.searchsorted(keys[order], known)
-        there = np.searchsorted(keys[order], known, side="right") - first
-        if not len(known) or (there < times).any():
+        there = np.minimum(times, np.searchsorted(keys[order], known, side="right") - first)
+        # Good and Turing: the share of rows that occur once is the probability that a new row is unlike all of them.
+        by_chance = columns.n_rows * (1.0 - np.sum(times == 1) / max(len(self._seen), 1))
+        if (there < times).any() and there.sum() <= by_chance + _CLEARLY * np.sqrt(by_chance):
             return np.empty(0, np.int64)
         # Of rows that are alike in all columns, any are as good as the others.
-        places = np.concatenate([np.arange(begin, begin + n) for begin, n in zip(first, times, strict=True)])
-        return np.sort(order[places])
+        places = [np.arange(begin, begin + n) for begin, n in zip(first, there, strict=True)]
+        return np.sort(order[np.concatenate([np.empty(0, np.int64), *places])])
 
     @property
     def message(self) -> str:

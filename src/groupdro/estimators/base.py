@@ -144,11 +144,12 @@ class GroupDROEstimator(FittedModel, Parameters):
         task, _ = fitted._read(X, y, sample_weight, groups, offset)
         task = fitted._with_minima(task, group_minima)
         start = fitted._start(task, coef_init, intercept_init, q_init)
-        result = fitted._store(fitted._solve(task, self.alpha, start))
+        outcome = fitted._solve(task, self.alpha, start)
+        result = fitted._store(outcome)
         adopt(self, fitted)
         warn_if_few_rows_decide(task, result, bonus=float(self.small_group_bonus))
         if task.data.is_whole:
-            warn_if_useless(task, result, robustness=float(self.robustness))
+            warn_if_useless(task, outcome, robustness=float(self.robustness))
         if not result.converged:
             sizes = typical_sizes(task.data, centred=self.fit_intercept)
             self._warn(result, scaled=bool(sizes.max() <= _EVEN * sizes.min()))
@@ -323,6 +324,8 @@ class GroupDROEstimator(FittedModel, Parameters):
     def _warn(self, result: Result, *, scaled: bool) -> None:
         relative = relative_gap(result.gap, result.upper_bound)
         remedy = _REMEDIES[result.status]
+        if result.status is Status.NO_FINITE_MINIMISER and self._domain(float(self.alpha)) is not None:
+            remedy = ""  # neither bounds an intercept that no label holds back
         if result.status is Status.STALLED and scaled:  # which leaves only what limits the digits of the data
             remedy = "Increase tol={tol}, or try another solver than {solver!r}."
         remedy = remedy.format(**self.get_params(deep=False))

@@ -162,7 +162,7 @@ class RobustnessFrontier:
             trace=(TraceRow(0, clock.passes, 0, 0, clock.seconds, upper, lower),),
         )
         mean, worst = blend.mean(values) + penalty, blend.worst(values) + penalty
-        return Outcome(result, q, mean, worst, -np.inf, -np.inf)
+        return Outcome(result, q, certificate.group_risks, mean, worst, -np.inf, -np.inf)
 
     @property
     def _enclosed(self) -> Enclosure:

@@ -25,6 +25,8 @@ class Outcome:
         The result for the user's groups.
     q : ndarray of shape (n_groups,) or (n_groups + 1,)
         Group weights that prove the lower bound, including the group of all rows if groups overlap.
+    risks : ndarray of the same shape
+        Risks of these groups, without the penalty; where a group has no weight, maybe 0.
     mean, worst : float
         Average and worst value of the model; NaN if the average is unknown.
     mean_lower : float
@@ -36,6 +38,7 @@ class Outcome:
 
     result: Result
     q: Floats
+    risks: Floats
     mean: float
     worst: float
     mean_lower: float
@@ -78,7 +81,8 @@ def read_outcome(
     if mean_lower > mean:  # a bound that exceeds the attained value by more than rounding proves nothing
         scale = max(abs(mean), float(np.abs(result.group_risks).max()))
         mean_lower = mean if mean_lower <= mean + _CONTRADICTION * scale else -np.inf
-    return Outcome(result, _all_weights(result, blend), mean, result.upper_bound, mean_lower, result.lower_bound)
+    q, risks = (np.append(each, np.zeros(int(blend.over_all))) for each in (result.q, result.group_risks))
+    return Outcome(result, q, risks, mean, result.upper_bound, mean_lower, result.lower_bound)
 
 
 def _blended(problem: Problem, result: Result, blend: Blend, robustness: float) -> Outcome:
@@ -96,12 +100,7 @@ def _blended(problem: Problem, result: Result, blend: Blend, robustness: float) 
     mean_lower = max(mean_lower, blend.mean(least))
     worst_lower = max(worst_lower, blend.worst(least))
     shown = _without_all_rows(result, blend.n_groups)
-    return Outcome(shown, result.q, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
-
-
-def _all_weights(result: Result, blend: Blend) -> Floats:
-    """Return the weights at robustness 1, where the group of all rows has none."""
-    return np.append(result.q, 0.0) if blend.over_all else result.q
+    return Outcome(shown, result.q, result.group_risks, mean, worst, min(mean_lower, mean), min(worst_lower, worst))
 
 
 def _without_all_rows(result: Result, n_groups: int) -> Result:

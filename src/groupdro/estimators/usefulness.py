@@ -4,7 +4,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from groupdro.data import GroupedData
+from groupdro.estimators.blend import ALL_ROWS
 from groupdro.estimators.fitting import SmallGroupWarning, Task, UselessModelWarning, warn_caller
+from groupdro.estimators.outcome import Outcome
 from groupdro.losses import Loss
 from groupdro.solvers import Result
 from groupdro.utils.types import Floats
@@ -35,26 +37,27 @@ def warn_if_few_rows_decide(task: Task, result: Result, *, bonus: float) -> None
         )
 
 
-def warn_if_useless(task: Task, result: Result, *, robustness: float) -> None:
+def warn_if_useless(task: Task, outcome: Outcome, *, robustness: float) -> None:
     """Warn if a model is no better than a constant on the rows that determine it, those with group weight."""
     # A fit that ended early may still get better, and a correction of a good score may have nothing to add.
-    if not (result.converged and result.q.any()) or task.data.row_offsets.size:
+    if not outcome.result.converged or task.data.row_offsets.size:
         return
-    q = result.q / result.q.sum()
-    reached = float(q @ result.group_risks)
-    constant = least_of_constants(task.data, task.loss, q, free=task.fit_intercept)
-    rows = 1.0 / float(q @ (q / task.data.counted_sizes))  # as if of equal weight
+    own, q = outcome.result.q, outcome.q
+    data = task.data if len(own) == len(q) else task.data.with_group_of_all(ALL_ROWS, task.row_weights)
+    reached = float(q @ outcome.risks)
+    constant = least_of_constants(data, task.loss, q, free=task.fit_intercept)
+    rows = 1.0 / float(q @ (q / data.counted_sizes))  # as if of equal weight
     by_chance = np.clip((task.data.n_features + 1) / rows, _NO_GAIN, _MOST_BY_CHANCE)
     if constant <= 0.0 or constant - reached > by_chance * constant:
         return
-    sizes = task.data.counted_sizes[q > _BINDING * q.max()]
+    sizes = task.data.counted_sizes[own > _BINDING * q.max()]
     text = (
         f"The model is no better than a constant: on the rows that determine it, the average loss is {reached:.4g}, "
         f"that of the best constant {constant:.4g}."
     )
     if robustness > 0 and len(sizes) > 1:
         text += (
-            f" {len(sizes)} of {len(q)} groups, of {np.median(sizes):.0f} rows in the median, have weight, which may "
+            f" {len(sizes)} of {len(own)} groups, of {np.median(sizes):.0f} rows in the median, have weight, which may "
             "be more than a linear model can serve. Name fewer groups, merge small ones with min_group_size, or set "
             "robustness below 1."
         )

@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 
 from groupdro.data.given import GivenRows
-from groupdro.data.grouping import Grouping, read_groups
+from groupdro.data.grouping import Grouping, GroupRules, read_groups
 from groupdro.evaluation.models import take_columns
 from groupdro.utils.arguments import check_flag, check_whole, error_prefix, number_of_rows
 from groupdro.utils.types import Array, Indices, Mask
@@ -157,6 +157,7 @@ class GroupStratifiedKFold(BaseCrossValidator):
             Training and test indices of each fold.
         """
         n_rows = number_of_rows(X, "X")
+        groups = groups.grouping(X) if isinstance(groups, GroupRules) else groups
         for name, part in (("y", y), ("groups", groups)):
             if part is not None and not isinstance(part, Grouping) and (n_here := number_of_rows(part, name)) != n_rows:
                 raise ValueError(f"{name} has {n_here} rows but X has {n_rows}.")

@@ -237,8 +237,8 @@ def group_report(
     model : fitted estimator
         An estimator of this package, a pipeline or search around one, or any other classifier or regressor.
     X, y : array-like, or GroupedStore and None
-        Rows and labels, preferably held-out data. If they are the training data, the report says so. A store has its
-        own labels, groups, weights and offsets, and its rows are read in parts.
+        Rows and labels, preferably held-out data. If they are the training data in the same order, the report says so.
+        A store has its own labels, groups, weights and offsets, and its rows are read in parts.
     groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
         Groups of the rows, as in `fit`. Missing labels get a row of their own. The default is the columns of a
         `GroupBy` model; for other models, all rows form one group.

@@ -55,6 +55,8 @@ def _exp_beyond_line(d):
 @compiled
 def _tweedie_slope(p, d):
     """Return the slope of label 1 at output d."""
+    if d > 0.0:  # where the other form may overflow
+        return math.exp((2.0 - p) * d) * -math.expm1(-d)
     return math.exp((1.0 - p) * d) * math.expm1(d)
 
 
@@ -64,11 +66,14 @@ def _tweedie_output(p, a, y):
     if y == 0.0:
         return math.log(a) / (2.0 - p)
     target = a / y ** (2.0 - p)
-    # The slope of label 1 is between its increasing exponential minus one, and one minus its decreasing exponential.
+    # The slope of label 1 is between its increasing exponential minus one, and one minus its decreasing exponential. It
+    # is also farther from zero than that of powers 2, where it increases, and 1, where it decreases.
     if target >= 0.0:
         low, high = 0.0, math.log1p(target) / (2.0 - p)
+        high = min(high, -math.log1p(-target)) if target < 1.0 else high
     else:
         low, high = -math.log1p(-target) / (p - 1.0), 0.0
+        low = max(low, math.log1p(target)) if target > -1.0 else low
     d = high if target >= 0.0 else low
     for _ in range(_ROOT_STEPS):
         excess = _tweedie_slope(p, d) - target

@@ -14,7 +14,7 @@ from groupdro.run.result import Status, met_tolerance
 from groupdro.run.solver import State
 from groupdro.utils.types import Floats
 
-__all__ = ["SEPARABLE", "Ending", "most_with_rounding", "runs_away"]
+__all__ = ["SEPARABLE", "Ending", "message_of", "most_with_rounding", "runs_away"]
 
 SEPARABLE = "the rows are separable, and without a penalty or a radius the coefficients grow forever"
 
@@ -93,14 +93,22 @@ class Ending:
             status = Status.CONVERGED  # the average improved the pair
         elif contradicts or (status is Status.CONVERGED and not within):
             status = Status.NUMERICAL_FAILURE
-        message = status.value
+        if contradicts:
+            certificate.withdraw()
+        message = message_of(status, certificate.gap, certificate.upper)
         if status is Status.NO_FINITE_MINIMISER:
             message = f"No finite minimiser exists: {reason}."
-        elif status is not Status.CONVERGED:
+        elif far_away or rounded_off:
             rounding = _OFFSETS if moved else _DROWNED
-            message = _FAR_AWAY if far_away else rounding if rounded_off else message
-            message = f"{message} Gap {certificate.gap:.3g} at an upper bound of {certificate.upper:.6g}."
+            message = message_of(status, certificate.gap, certificate.upper, _FAR_AWAY if far_away else rounding)
         return cls(w, status, message)
+
+
+def message_of(status: Status, gap: float, upper: float, why: str = "") -> str:
+    """Return the message of a run that ended with these bounds, for a reason other than the usual one if given."""
+    if status is Status.CONVERGED:
+        return status.value
+    return f"{why or status.value} Gap {gap:.3g} at an upper bound of {upper:.6g}."
 
 
 def most_with_rounding(problem: Problem, w: Floats, risks: Floats, upper: float) -> float:

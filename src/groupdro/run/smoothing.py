@@ -15,7 +15,7 @@ from groupdro.oracle import Oracle
 from groupdro.oracle.duals import balanced_slopes, slopes_at
 from groupdro.problem import GroupMinima, Problem
 from groupdro.problem.centring import recentre, resolution
-from groupdro.run.ending import most_with_rounding
+from groupdro.run.ending import message_of, most_with_rounding
 from groupdro.run.result import Result, Status, TraceRow, met_tolerance
 from groupdro.utils.types import Floats
 
@@ -111,6 +111,7 @@ def solve_with_kink(
     status = found.status
     if best.contradicts:
         status = Status.NUMERICAL_FAILURE
+        best.lower = problem.least_value
     elif best.within(tol, atol):
         status = Status.CONVERGED
     elif status not in _LAST:
@@ -125,7 +126,7 @@ def solve_with_kink(
         lower_bound=best.lower,
         gap=best.gap,
         status=status,
-        message=status.value if status is not found.status else found.message,
+        message=found.message if status is Status.NO_FINITE_MINIMISER else message_of(status, best.gap, best.upper),
         passes=passes,
         seconds=seconds,
         epochs=len(trace),
