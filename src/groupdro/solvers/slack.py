@@ -39,10 +39,10 @@ _SHARP = 0.15  # share of the slack that the gap may take: the level depends on 
 _MOST_SHARPENING = 8  # epochs for that; L-BFGS takes about four per digit
 _FALLS = 0.9  # largest ratio of successive gaps for which another one is worth its pass
 _KEPT = 1e-3  # share of the slack left unused, so that rounding does not lead beyond the level
-_WORTHWHILE = 0.03  # promised decrease of the average, relative to that so far, below which the stage ends
+_WORTHWHILE = 0.05  # promised decrease of the average, relative to that so far, below which the stage ends
 _NEGLIGIBLE = 0.01  # the same relative to the tolerance times the average, before there is any decrease
 _MOST_STEPS = 12
-_TRIES = 6  # evaluations of losses on a segment
+_TRIES = 4  # evaluations of losses on a segment
 _MOST_DAMPING = 1e4  # relative to each parameter's largest curvature
 _ENTRIES = 20  # most rounds in which groups enter the program
 _ROUNDS = 8  # most programs for one step
@@ -264,7 +264,7 @@ class SlackStage(_Continued):
         average = self._weights(state.whole.problem)
         worst = np.zeros(len(average))
         worst[: len(state.evaluation.q)] = state.evaluation.q
-        state.groups = self._evaluate(state.whole, state.groups.w, 0.5 * (average + worst))
+        state.groups = self._evaluate_apart(state.whole, state.groups.w, 0.5 * (average + worst))
 
     def _with_average(self, oracle: Oracle) -> Oracle:
         """Return the oracle of the problem with a group of all rows, if that represents the average."""
@@ -288,11 +288,11 @@ class SlackStage(_Continued):
 
     # ------------------------------------------------------------------ a step
 
-    def _evaluate(self, oracle: Oracle, w: Floats, q: Floats) -> GroupEvaluation:
+    def _evaluate_apart(self, oracle: Oracle, w: Floats, q: Floats) -> GroupEvaluation:
         """Make a pass, with the Hessian of the average apart from that of the other weights."""
         problem = oracle.problem
         if not self._newton(problem):
-            return super()._evaluate(oracle, w, q)
+            return self._evaluate(oracle, w, q)
         base = self._weights(problem)
         share = _share_of(base, q)
         found = evaluate_groups(oracle, w, np.maximum(q - share * base, 0.0), apart_q=base)
@@ -421,7 +421,8 @@ class SlackStage(_Continued):
         if left <= max(_WORTHWHILE * (state.first_mean - state.best_mean), _NEGLIGIBLE * self.tol * state.best_mean):
             state.finished = True
             return None
-        there = self._evaluate(oracle, problem.within_domain(here.w + step), q)
+        evaluate = self._evaluate if here.apart is None else self._evaluate_apart
+        there = evaluate(oracle, problem.within_domain(here.w + step), q)
         full: Point = (there.w, there.margins, there.group_risks)
         self._keep_feasible(problem, state, state.best, full)
         # Curvature is learned at the end of a step even if it misses the level: the best feasible model is kept anyway.
@@ -433,7 +434,7 @@ class SlackStage(_Continued):
             t *= 0.5
             w, _, risks = between(problem, first, full, t)
             if self._merit(problem, state, w, risks) <= before - _SUFFICIENT * t * promised:
-                shorter = self._evaluate(oracle, w, q)
+                shorter = evaluate(oracle, w, q)
                 self._keep_feasible(problem, state, state.best, (w, shorter.margins, shorter.group_risks))
                 return shorter
         return None
