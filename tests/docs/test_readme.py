@@ -2,6 +2,7 @@
 
 import json
 import re
+import tomllib
 
 import pytest
 
@@ -34,3 +35,10 @@ def test_the_figure_of_the_first_page_is_that_of_the_stored_runs(monkeypatch):
 
 def _labels(figure):
     return [text.get_text() for text in figure.axes[0].texts]
+
+
+def test_the_coverage_is_the_stored_one_and_ci_accepts_no_less():
+    total = int((ROOT / "benchmarks" / "results" / "coverage.txt").read_text())
+    assert f"coverage-{total}%25-" in README.read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["coverage"]["report"]["fail_under"] == total - 1
