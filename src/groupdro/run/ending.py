@@ -93,8 +93,6 @@ class Ending:
             status = Status.CONVERGED  # the average improved the pair
         elif contradicts or (status is Status.CONVERGED and not within):
             status = Status.NUMERICAL_FAILURE
-        if contradicts:
-            certificate.withdraw()
         message = message_of(status, certificate.gap, certificate.upper)
         if status is Status.NO_FINITE_MINIMISER:
             message = f"No finite minimiser exists: {reason}."

@@ -111,7 +111,6 @@ def solve_with_kink(
     status = found.status
     if best.contradicts:
         status = Status.NUMERICAL_FAILURE
-        best.lower = problem.least_value
     elif best.within(tol, atol):
         status = Status.CONVERGED
     elif status not in _LAST:
