@@ -11,6 +11,7 @@ LOSSES = [
     Poisson(),
     Gamma(),
     Tweedie(1.001),
+    Tweedie(1.1),
     Tweedie(1.5),
     Tweedie(1.9),
     Tweedie(1.99999),

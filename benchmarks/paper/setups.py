@@ -214,7 +214,8 @@ def _fewer(split: Split) -> Split:
 #: Set-ups at whose results a search also starts, if they are there: a coordinate search may end at a local optimum.
 NEAR = {f"{kind}_{name}": [f"{kind}_{other}" for other in ("synthetic", "4000", "census") if other != name]
         for kind in ("gdro", "mero") for name in ("synthetic", "4000", "census")}  # fmt: skip
-#: On CIFAR-100, where few runs can be afforded, earlier searches over steps alone, not stored, ended here. Those for
+#: On CIFAR-100, where few runs can be afforded, earlier searches over steps alone, not stored, ended here; AL-SVRE
+#: begins with the steps of MPVR, Euclidean ones shorter by the factor found on other data. Those for
 #: excess risks start at the steps that were found for risks; ERMEG's starts at an oracle with which it makes a step
 #: within the budget, which is about where its search on the census ended.
 KNOWN = {"gdro_cifar": {"ALEG of the paper": {"average": (7, 0, 0), "snapshot": (7, 0, 0)},

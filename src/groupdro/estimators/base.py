@@ -329,10 +329,8 @@ class GroupDROEstimator(FittedModel, Parameters):
         if result.status is Status.STALLED and scaled:  # which leaves only what limits the digits of the data
             remedy = "Increase tol={tol}, or try another solver than {solver!r}."
         remedy = remedy.format(**self.get_params(deep=False))
-        warn_caller(
-            f"{result.message} The certified relative gap is {relative:.2g}, the tolerance {self.tol:g}. {remedy}",
-            ConvergenceWarning,
-        )
+        text = f"{result.message} The certified relative gap is {relative:.2g}, the tolerance {self.tol:g}. {remedy}"
+        warn_caller(text.rstrip(), ConvergenceWarning)
 
     def __sklearn_tags__(self) -> Any:
         """Declare support for sparse rows."""

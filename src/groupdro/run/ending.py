@@ -93,13 +93,11 @@ class Ending:
             status = Status.CONVERGED  # the average improved the pair
         elif contradicts or (status is Status.CONVERGED and not within):
             status = Status.NUMERICAL_FAILURE
-        message = message_of(status, certificate.gap, certificate.upper)
         if status is Status.NO_FINITE_MINIMISER:
-            message = f"No finite minimiser exists: {reason}."
-        elif far_away or rounded_off:
-            rounding = _OFFSETS if moved else _DROWNED
-            message = message_of(status, certificate.gap, certificate.upper, _FAR_AWAY if far_away else rounding)
-        return cls(w, status, message)
+            return cls(w, status, f"No finite minimiser exists: {reason}.")
+        rounding = _OFFSETS if moved else _DROWNED
+        why = _FAR_AWAY if far_away else rounding if rounded_off else ""
+        return cls(w, status, message_of(status, certificate.gap, certificate.upper, why))
 
 
 def message_of(status: Status, gap: float, upper: float, why: str = "") -> str:
