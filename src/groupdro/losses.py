@@ -95,6 +95,14 @@ class Loss(ABC):
         curvature = self.curvature(u, y)
         return lambda along: curvature * along
 
+    def summed_curvature(self, u: Floats, slopes: Floats, y: Array, row_weights: Floats) -> Floats:
+        """Return the weighted sum of l''(u) over the rows, for several outputs: a matrix.
+
+        `slopes` are those at u, from which some losses know their curvature.
+        """
+        times = self.curvature_product(u, y)
+        return np.stack([row_weights @ times(np.broadcast_to(unit, u.shape)) for unit in np.eye(u.shape[1])])
+
     def typical_outputs(self, y: Array, n_outputs: int) -> Floats:
         """Return outputs near which `check_loss` may evaluate the loss without overflow: by default zero."""
         return np.zeros(len(y) if n_outputs == 1 else (len(y), n_outputs))
@@ -634,6 +642,14 @@ class Softmax(Loss):
             return out
 
         return times
+
+    def summed_curvature(self, u: Floats, slopes: Floats, y: Array, row_weights: Floats) -> Floats:
+        """Return the weighted sum of diag(p) - p p', where p = slopes + e_y, from one product of matrices."""
+        p = slopes.copy()
+        p[np.arange(len(y)), y] += 1.0
+        means = row_weights @ p
+        p *= np.sqrt(row_weights)[:, None]
+        return np.diag(means) - p.T @ p
 
     @staticmethod
     def _losses_and_probabilities(u: Floats, y: Array) -> tuple[Floats, Floats]:

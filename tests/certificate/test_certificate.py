@@ -118,8 +118,7 @@ def test_centring_finds_the_best_intercept_from_far_away(loss):
     w[-1] += 8.0 * np.arange(1, 1 + w[-1].size).reshape(w[-1].shape)
     at = Oracle(problem).evaluate(w, np.full(4, 0.25))
     weights = problem.data.row_weights(at.q)
-    margins = at.margins + best_shift(problem.loss, at.margins, problem.data.y, weights)
-    slopes = problem.loss.value_and_slope(margins, problem.data.y)[1]
+    slopes = best_shift(problem.loss, at.margins, problem.data.y, weights)[1]
     assert np.abs(weights @ slopes).max() < 1e-9
 
 
@@ -253,6 +252,31 @@ def test_bounds_that_contradict_each_other_are_no_gap_however_small_the_losses_a
     certificate.lower = certificate.upper * (1 + 1e-6)
     assert certificate.contradicts_itself
     assert certificate.gap == np.inf
+
+
+def test_a_bound_that_is_offered_counts_with_its_weights_if_it_is_better():
+    problem = _tiny(1.0)
+    certificate = Certificate(Oracle(problem))
+    even, uneven = np.full(2, 0.5), np.array([0.2, 0.8])
+    certificate.offer_bound(-np.inf, uneven)
+    assert certificate.lower == problem.least_value
+    np.testing.assert_array_equal(certificate.q, uneven)  # any weights prove that losses are not negative
+    for lower, q, expected in ((0.2, even, even), (0.1, uneven, even), (0.3, uneven, uneven)):
+        certificate.offer_bound(lower, q)
+        np.testing.assert_array_equal(certificate.q, expected)
+    assert certificate.lower == 0.3
+
+
+def test_the_certificate_of_another_model_leaves_that_of_the_best_alone():
+    problem = _tiny(1.0)
+    oracle = Oracle(problem)
+    certificate = Certificate(oracle)
+    certificate.observe(oracle.evaluate(problem.centre(), np.full(2, 0.5)))
+    w, upper = certificate.w, certificate.upper
+    other = certificate.with_model(w + 0.1, certificate.group_risks, 2.0 * upper)
+    assert (other.upper, other.lower, certificate.upper) == (2.0 * upper, certificate.lower, upper)
+    assert other.gap == 2.0 * upper - certificate.lower
+    assert certificate.w is w
 
 
 def _tiny(size):

@@ -357,11 +357,12 @@ def test_masked_entries_are_refused():
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("n_bytes", [1, 100, 200, 10**6])
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
-def test_pieces_cover_the_rows_as_they_are_stored(make, n_bytes, dense):
+def test_ranges_cover_the_rows_as_they_are_stored(make, n_bytes, dense):
     rows, _ = read_rows(make(DENSE.astype(np.float32)))
     assert rows.sparse == (make is sp.csr_array)
     stop = 0
-    for place, piece in rows.pieces(n_bytes, dense=dense):
+    for place in rows.ranges(n_bytes, dense=dense):
+        piece = rows.take(place).stored(dense=dense)
         assert place.start == stop
         assert sp.issparse(piece) == (rows.sparse and not dense)
         assert piece.dtype == np.float32

@@ -4,7 +4,7 @@ import struct
 import numpy as np
 import pytest
 
-from groupdro.datasets import load_fashion_mnist, make_gdro, make_mero
+from groupdro.datasets import fetch_fashion_mnist, make_gdro, make_mero
 
 
 def agreement(X, y, groups):
@@ -51,8 +51,8 @@ def idx(values):
 
 
 @pytest.fixture
-def fashion(tmp_path):
-    """A folder of small files in the official form, compressed for training and plain for testing, and their arrays."""
+def fashion(tmp_path, monkeypatch):
+    """A local folder of small official files, compressed for training and plain for testing, and their arrays."""
     rng = np.random.default_rng(0)
     arrays = {}
     for part, stem, n_images in (("train", "train", 7), ("test", "t10k", 3)):
@@ -64,13 +64,14 @@ def fashion(tmp_path):
                 (tmp_path / f"{name}.gz").write_bytes(gzip.compress(idx(values)))
             else:
                 (tmp_path / name).write_bytes(idx(values))
+    monkeypatch.setenv("GROUPDRO_FASHION_MNIST", str(tmp_path))
     return tmp_path, arrays
 
 
 @pytest.mark.parametrize("part", ["train", "test"])
 def test_fashion_mnist_is_read_compressed_or_not(fashion, part):
-    folder, arrays = fashion
-    for read, written in zip(load_fashion_mnist(folder, part), arrays[part], strict=True):
+    _, arrays = fashion
+    for read, written in zip(fetch_fashion_mnist(part), arrays[part], strict=True):
         assert read.dtype == np.uint8
         np.testing.assert_array_equal(read, written)
         read += 1  # the arrays are the caller's own
@@ -87,9 +88,9 @@ def test_fashion_mnist_says_which_file_is_missing_or_damaged(fashion):
     ):
         labels.write_bytes(content)
         with pytest.raises(ValueError, match=complaint):
-            load_fashion_mnist(folder, "test")
+            fetch_fashion_mnist("test")
     labels.unlink()
     with pytest.raises(FileNotFoundError, match="neither t10k-labels-idx1-ubyte"):
-        load_fashion_mnist(folder, "test")
+        fetch_fashion_mnist("test")
     with pytest.raises(ValueError, match="part must be"):
-        load_fashion_mnist(folder, "validation")
+        fetch_fashion_mnist("validation")

@@ -187,21 +187,17 @@ def test_the_missing_variables_are_named(bare):
         communicator("torch")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [({"backend": "smoke"}, "'gloo' or 'nccl', got 'smoke'"), ({"timeout": 0.0}, "timeout must be positive")],
-)
-def test_arguments_are_checked_before_anyone_is_called(bare, arguments, match):
+def test_the_timeout_is_checked_before_anyone_is_called(bare):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")):
         bare.setenv(name, value)
-    with pytest.raises(ValueError, match=match):
-        TorchCommunicator.from_environment(**arguments)
+    with pytest.raises(ValueError, match="timeout must be positive"):
+        TorchCommunicator.from_environment(timeout=0.0)
 
 
 def test_without_torch_or_mpi4py_the_error_names_the_extra(bare):
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "1")):
         bare.setenv(name, value)
-    for module in ("torch", "mpi4py"):
+    for module in ("torch", "torch.distributed", "mpi4py"):  # an earlier test may have imported the submodule
         bare.setitem(sys.modules, module, None)  # what makes an import fail
     with pytest.raises(ImportError, match=r'torch cannot be imported .* pip install "groupdro\[distributed\]"'):
         communicator()

@@ -71,7 +71,7 @@ def test_everything_a_solver_asks_is_that_of_the_whole(loss, sparse, weights, si
         at = oracle.evaluate(w, q)
         by_group = evaluate_groups(oracle, w, q)
         row_weights = data.row_weights(q)
-        duals = balanced_slopes(problem, at, row_weights)
+        duals = balanced_slopes(oracle, at, row_weights)
         weighted = duals * row_weights if duals.ndim == 1 else duals * row_weights[:, None]
         out = [
             at.group_risks, at.gradient, at.mass, oracle.risks(w2), by_group.gradients, by_group.group_risks,
@@ -326,3 +326,18 @@ def test_an_interrupt_of_one_of_several_workers_is_no_result():
             gd.solve(_problem(shard(whole, comm), "logistic"), "aleg", tol=0.0, max_passes=50, callbacks=[interrupt])
 
     run_workers(2, run)
+
+
+def test_only_the_first_worker_prints_progress(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(200, 3)), np.arange(200) % 4
+    y = (X[:, 0] + rng.normal(size=200) > 0).astype(int)
+    store = gd.GroupedStore.write_arrays(tmp_path / "rows", X, y, groups)
+
+    def fit(comm):
+        return gd.GroupDROClassifier(verbose=2, alpha=1e-2).fit(store.shard(comm)).n_passes_
+
+    run_workers(2, fit)
+    epochs = [line.split(",")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("epoch ")]
+    assert epochs
+    assert len(epochs) == len(set(epochs))

@@ -701,6 +701,7 @@ SHARED_PARAMETERS = {
     "alpha": [-1.0, NAN, np.inf, "1", None, True, 1j, [1.0], decimal.Decimal(1)],
     "radius": [0.0, -1.0, NAN, np.inf, "1", True, [1.0]],
     "fit_intercept": [1, "yes", None, [True]],
+    "break_ties": [0, "no", None, [False]],
     "tol": [-1e-4, NAN, np.inf, "small", None, [1e-4], True],
     "max_passes": [0, -1, NAN, "many", None, [10], True],
     "max_time": [0, -1.0, NAN, "1", datetime.timedelta(seconds=1), True],
@@ -926,7 +927,7 @@ AFTERWARDS_OF_CLASSIFIERS = [
         "report",
         "a class of another kind",
         lambda fit: report(fit, y=WORDS),
-        refused("y has the class '"),
+        refused("knows none of them"),
     ),
     (
         "report",

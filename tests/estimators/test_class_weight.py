@@ -1,5 +1,7 @@
 """Weights of classes, and scikit-learn's names of losses."""
 
+import re
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -47,11 +49,29 @@ def test_weights_that_make_no_sense_are_refused_by_name(bad):
         GroupDROClassifier(class_weight=bad).fit(X, Y, groups=GROUPS)
 
 
-def test_the_losses_have_the_names_of_scikit_learn_too():
-    one, other = (GroupDROClassifier(loss=loss).fit(X, Y, groups=GROUPS) for loss in ("log_loss", "logistic"))
-    np.testing.assert_array_equal(one.predict_proba(X), other.predict_proba(X))
-    several = np.digitize(X[:, 0], [-1.0, 1.0])
-    assert GroupDROClassifier(loss="log_loss").fit(X, several, groups=GROUPS).predict_proba(X).shape == (N, 3)
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("auto", "such as {'no': 1.0, 'yes': 2.0}, 'balanced' or None, got 'auto'"),
+        ([1, 2], "got [1, 2]"),
+        ({"no": "a"}, "class_weight['no'] must be a number, got 'a'"),
+        ({"maybe": 2.0}, "names 'maybe' and not 'no', but the classes of y are ['no', 'yes']"),
+    ],
+)
+def test_the_refusal_says_what_was_given_and_what_would_do(bad, message):
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        GroupDROClassifier(class_weight=bad).fit(X, Y, groups=GROUPS)
+
+
+def test_weights_of_classes_that_no_row_has_are_ignored():
+    more, usual = (
+        GroupDROClassifier(class_weight={"no": 1.0, "yes": 2.0} | extra).fit(X, Y, groups=GROUPS)
+        for extra in ({"maybe": 3.0}, {})
+    )
+    np.testing.assert_array_equal(more.coef_, usual.coef_)
+
+
+def test_the_squared_loss_has_the_name_of_scikit_learn_too():
     target = X[:, 0] + RNG.normal(size=N)
     fits = [GroupDRORegressor(loss=loss).fit(X, target, groups=GROUPS) for loss in ("squared_error", "squared")]
     np.testing.assert_array_equal(fits[0].coef_, fits[1].coef_)

@@ -231,7 +231,7 @@ def test_the_share_below_a_quantile_has_an_interval():
 def test_metrics_that_do_not_rank_models_cannot_decide():
     model = gd.GroupDRORegressor(robustness=0).fit(X, OUTPUT, groups=GROUPS)
     for name in ("share_below", "actual_over_expected"):
-        with pytest.raises(ValueError, match=f"{name}.* put it last"):
+        with pytest.raises(ValueError, match=f"{name}.* put it after another one"):
             gd.group_report(model, X, OUTPUT, GROUPS, metrics=name)
         with pytest.raises(ValueError, match=name):
             gd.worst_group_scorer(name)

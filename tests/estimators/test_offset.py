@@ -26,7 +26,7 @@ from groupdro import (
     robustness_frontier,
     worst_group_scorer,
 )
-from groupdro.evaluation.models import row_losses
+from groupdro.evaluation.outputs import row_losses
 from tests.distributed.thread_comm import run_workers
 from tests.pairs import every_pair
 from tests.reference.blends import Blend

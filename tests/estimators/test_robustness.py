@@ -144,6 +144,18 @@ def test_at_robustness_1_the_slack_is_spent_on_the_average(n_classes, groups, we
     assert finest.mean_risk_ - model.mean_risk_ >= 0.9 * (finest.mean_risk_ - least)
 
 
+@pytest.mark.parametrize("groups", ["apart", "overlapping"])
+def test_a_fit_that_breaks_no_ties_ends_where_the_tolerance_is_met(groups):
+    X, y, labels = make_data(2)
+    member = labels if groups == "apart" else overlapping(labels)
+    plain, broken = (fit(X, y, member, tol=1e-2, break_ties=ties) for ties in (False, True))
+    assert plain.status_ == broken.status_ == "converged"
+    assert plain.n_passes_ < broken.n_passes_
+    assert plain.mean_lower_bound_ == -np.inf
+    assert plain.upper_bound_ <= (1 + 1e-2) * plain.lower_bound_
+    assert broken.mean_risk_ < plain.mean_risk_
+
+
 @every_pair(
     robustness=BETWEEN,
     average=["rows", "groups"],

@@ -146,9 +146,9 @@ def test_auto_continues_in_the_stage_that_it_had_reached(tmp_path):
     assert "newton takes over" in whole.solver
     gd.solve(problem, tol=1e-6, callbacks=[stop_after(whole.epochs - 1)], checkpoint_dir=tmp_path)
     (path,) = tmp_path.glob("*.npz")
-    stage = str(np.load(path)["solver"])
+    stage = str(np.load(path)["stage"])
     resumed = gd.solve(problem, tol=1e-6, checkpoint_dir=tmp_path)
-    assert stage == "GroupSQP"
+    assert stage == "1 GroupSQP"
     assert resumed.converged
     assert "takes over" not in resumed.solver.split("resumed")[1]
 
@@ -410,6 +410,23 @@ def test_a_checkpoint_whose_parts_do_not_fit_starts_the_run_over(tmp_path, name,
     np.savez(path, **{key: part for key, part in parts.items() if part is not None})
     with pytest.warns(CheckpointWarning, match="starts over"):
         assert not resumes(tmp_path)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e300])
+@pytest.mark.parametrize("names", [("w",), ("best_w",), ("w", "best_w")], ids=str)
+def test_absurd_models_in_a_checkpoint_never_end_the_run(tmp_path, names, size):
+    gd.solve(make_problem(), "auto", tol=1e-9, callbacks=[stop_after(2)], checkpoint_dir=tmp_path)
+    (path,) = tmp_path.glob("*.npz")
+    with np.load(path) as file:
+        parts = dict(file)
+    np.savez(path, **parts | {name: np.full_like(parts[name], size) for name in names})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = gd.solve(make_problem(), "auto", tol=1e-9, checkpoint_dir=tmp_path)
+    assert result.converged
+    # A bad last point costs nothing that was proved; a bad best model is damage.
+    assert ("resumed" in result.solver) == (names == ("w",))
+    assert [one.category for one in caught] == [CheckpointWarning] * ("best_w" in names)
 
 
 def test_a_checkpoint_whose_members_are_larger_than_the_file_is_refused(tmp_path):

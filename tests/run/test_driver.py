@@ -411,3 +411,17 @@ def test_a_start_that_is_worse_than_zero_is_left_for_it(solver):
     assert result.converged
     assert result.epochs == usual.epochs
     np.testing.assert_array_equal(result.w, usual.w)
+
+
+@pytest.mark.parametrize("solver", ["auto", "aleg"])
+def test_a_start_is_replaced_by_nothing_worse(solver):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = rng.poisson(np.exp(12 + 0.3 * X[:, 0])).astype(float)
+    data = gd.GroupedData.from_arrays(X, y, np.arange(200) % 2)
+    problem = gd.Problem(data, gd.losses.Poisson(), gd.domains.L2Domain(penalty=1e-3), fit_intercept=True)
+    start = np.array([-0.3, 0.0, 12.0])  # better than zeros, but worse than the best constant
+    at_start = problem.objective(start, gd.oracle.Oracle(problem).risks(start))
+    result = gd.solve(problem, solver, w=start, max_passes=1)
+    assert result.trace[0].upper <= at_start
+    assert result.trace[0].upper == gd.solve(problem, solver, max_passes=1).trace[0].upper

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import groupdro as gd
 from groupdro.oracle import Oracle
 from groupdro.oracle.groups import ColumnCurvature, evaluate_groups
-from groupdro.solvers import active_set
+from groupdro.solvers import active_set, sqp
 from groupdro.solvers.resting_weights import weights_at_rest
 from tests.pairs import every_pair
 from tests.reference.convex import worst_value
@@ -90,7 +90,7 @@ def test_more_features_than_a_hessian_holds_end_at_the_same_model(monkeypatch, l
     domain = gd.domains.ElasticNetDomain(l1=0.02, l2=0.001)
     problem = make_problem(2, domain, loss, storage, d=60)
     whole = gd.solve(problem, "sqp", tol=1e-8)
-    monkeypatch.setattr("groupdro.solvers.sqp._NEWTON_SIZE", 0)
+    monkeypatch.setattr(sqp, "SETTINGS", sqp.SETTINGS._replace(newton_size=0))
     monkeypatch.setattr(active_set, "_FEWEST_ENTERING", 3)
     monkeypatch.setattr(active_set, "_FORMED_SIZE", 10**6 if formed else 0)
     parts = gd.solve(problem, "sqp", tol=1e-8)

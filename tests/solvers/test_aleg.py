@@ -77,8 +77,9 @@ def test_the_fused_epoch_equals_the_readable_one_on_the_same_draws(loss, domain,
     FusedSteps(fused).run(plan, members)
     assert oracle.counters.row_reads - before == members.size
     ReadableSteps(readable).run(plan, members)
-    for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
+    for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total"):
         np.testing.assert_allclose(getattr(fused, name), getattr(readable, name), rtol=1e-9, atol=1e-12, err_msg=name)
+    np.testing.assert_allclose(fused.measures.tolist(), readable.measures.tolist(), rtol=1e-9, atol=1e-12)
     assert fused.n_steps == readable.n_steps == 15
 
 
@@ -180,7 +181,7 @@ def test_a_rotation_with_equal_steps_changes_nothing():
         FusedSteps(loop).run(plan, members)
     np.testing.assert_allclose(rotated.mean_point(), plain.mean_point(), atol=1e-13)
     np.testing.assert_allclose(rotated.iterate(), plain.iterate(), atol=1e-13)
-    np.testing.assert_allclose(rotated.sums, plain.sums, rtol=1e-10)
+    np.testing.assert_allclose(rotated.measures.tolist(), plain.measures.tolist(), rtol=1e-10)
 
 
 def test_a_shift_is_the_same_as_centred_columns():
@@ -199,7 +200,7 @@ def test_a_shift_is_the_same_as_centred_columns():
         FusedSteps(loop).run(plan, members)
         loops.append(loop)
     np.testing.assert_allclose(loops[0].w, loops[1].w, atol=1e-13)
-    np.testing.assert_allclose(loops[0].sums, loops[1].sums, rtol=1e-10)
+    np.testing.assert_allclose(loops[0].measures.tolist(), loops[1].measures.tolist(), rtol=1e-10)
     w, centred = loops[0].mean_point(), loops[1].mean_point()
     np.testing.assert_allclose(w[:4], centred[:4], atol=1e-13)
     np.testing.assert_allclose(w[4], centred[4] - shift @ centred[:4], atol=1e-13)
@@ -282,8 +283,9 @@ def test_the_sparse_epoch_equals_the_readable_one_on_the_same_draws(loss, domain
         assert oracle.counters.row_reads - before == members.size
         ReadableSteps(readable).run(plan, members)
     lazy.flush()
-    for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
+    for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total"):
         np.testing.assert_allclose(getattr(sparse, name), getattr(readable, name), rtol=1e-8, atol=1e-11, err_msg=name)
+    np.testing.assert_allclose(sparse.measures.tolist(), readable.measures.tolist(), rtol=1e-8, atol=1e-11)
 
 
 BY_ENTRY = [
@@ -331,8 +333,9 @@ def test_steps_with_thresholds_equal_the_readable_ones_on_the_same_draws(loss, d
         assert oracle.counters.row_reads - before == members.size
         ReadableSteps(readable).run(plan, members)
     made.flush()
-    for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total", "sums"):
+    for name in ("w", "logits", "w_total", "mirror_total", "q_total", "logit_total"):
         np.testing.assert_allclose(getattr(quick, name), getattr(readable, name), rtol=1e-8, atol=1e-11, err_msg=name)
+    np.testing.assert_allclose(quick.measures.tolist(), readable.measures.tolist(), rtol=1e-8, atol=1e-11)
     assert (quick.w[:60] == 0.0).sum() == (readable.w[:60] == 0.0).sum()
 
 

@@ -149,7 +149,7 @@ def test_a_solver_whose_gap_stays_is_left():
     problem = unlike_curvatures()
     alone = gd.solve(problem, gd.solvers.GroupSQP("lbfgs"), tol=1e-6, max_passes=100)
     found = gd.solve(problem, "auto", tol=1e-6, max_passes=100)
-    assert choose(problem, 1e-6).stages[0].hessian == "lbfgs"
+    assert choose(problem, 1e-6).stages[0].solver.hessian == "lbfgs"
     assert not alone.converged
     assert found.converged
     assert "newton takes over" in found.solver
@@ -160,3 +160,11 @@ def test_hand_overs_are_decided_by_counted_work_alone():
     runs = [gd.solve(unlike_curvatures(), "auto", tol=1e-6, max_passes=100) for _ in range(2)]
     assert [row.passes for row in runs[0].trace] == [row.passes for row in runs[1].trace]
     assert runs[0].solver == runs[1].solver
+
+
+def test_a_quantile_fit_does_not_report_a_relative_tolerance_that_nobody_set():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    data = gd.GroupedData.from_arrays(X, X[:, 0] + rng.normal(size=60), np.arange(60) % 3)
+    problem = gd.Problem(data, gd.losses.Quantile(0.5), gd.domains.L2Domain(penalty=0.1), fit_intercept=True)
+    assert "3 groups, an absolute tolerance)" in gd.solve(problem, tol=1e-3).solver

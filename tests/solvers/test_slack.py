@@ -248,4 +248,4 @@ def test_without_slack_there_is_no_stage(options):
     made = make_problem("squared", options.pop("domain", gd.domains.L2Domain(penalty=0.05)), **options)
     problem = gd.Problem(made.data, made.loss, made.domain, weight_set)
     stages = LeastAverage(gd.solvers.Auto(), row_shares(problem)).stages(problem, tol)
-    assert not any(isinstance(stage, gd.solvers.Solver) and stage.polishes for stage in stages)
+    assert not any(isinstance(stage, gd.solvers.Stage) and stage.within_tolerance for stage in stages)

@@ -59,8 +59,9 @@ def assert_same_steps(problem, plan, members, loops):
         steps.run(plan, members)
         steps.flush()
     compiled, readable = loops.values()
-    for name in ("w", "logits", "w_total", "q_total", "logit_total", "sums"):
+    for name in ("w", "logits", "w_total", "q_total", "logit_total"):
         np.testing.assert_allclose(getattr(compiled, name), getattr(readable, name), rtol=1e-8, atol=1e-9, err_msg=name)
+    np.testing.assert_allclose(compiled.measures.tolist(), readable.measures.tolist(), rtol=1e-8, atol=1e-9)
     q = problem.weight_geometry().point(compiled.logits)
     assert problem.weight_set.contains(q)
     assert problem.weight_set.contains(compiled.mean_weights())

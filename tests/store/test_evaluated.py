@@ -16,7 +16,7 @@ from groupdro import (
     regularization_path,
     robustness_frontier,
 )
-from groupdro.evaluation import models
+from groupdro.evaluation import models, outputs
 
 N = 3000
 
@@ -159,12 +159,12 @@ def test_mapped_rows_are_predicted_in_parts_whatever_the_model(tmp_path, monkeyp
     np.save(tmp_path / "X.npy", X)
     mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
     model = LogisticRegression().fit(X, y)
-    whole = models.row_losses(model, X, y)
+    whole = outputs.row_losses(model, X, y)
     monkeypatch.setattr(models, "_AT_ONCE", 10_000)
     seen = []
     original = LogisticRegression.predict_proba
     monkeypatch.setattr(LogisticRegression, "predict_proba", lambda self, Z: seen.append(len(Z)) or original(self, Z))
-    np.testing.assert_allclose(models.row_losses(model, mapped, y), whole, rtol=1e-12)
+    np.testing.assert_allclose(outputs.row_losses(model, mapped, y), whole, rtol=1e-12)
     assert len(seen) > 5
     assert sum(seen) == N
     np.testing.assert_array_equal(models.predictions_of(model, "predict", mapped), model.predict(X))

@@ -5,6 +5,7 @@ the optimum. After a pass over the data, the linearisation at its point gives su
 and the best q may come from different points.
 """
 
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -118,7 +119,7 @@ def balance(oracle: Oracle, at: Evaluation) -> Cut | None:
         dual = dual_value(problem, duals, row_weights)
         if np.isfinite(dual.conjugates):
             return _balanced_cut(problem, at, dual, gradient, mass)
-    return cut_of_duals(oracle, at, balanced_slopes(problem, at, row_weights), row_weights)
+    return cut_of_duals(oracle, at, balanced_slopes(oracle, at, row_weights), row_weights)
 
 
 def cut_of_duals(oracle: Oracle, at: Evaluation, duals: Floats, row_weights: Floats) -> Cut | None:
@@ -256,7 +257,7 @@ class Certificate:
             at = replace(at, q=at.q / total, gradient=at.gradient / total, mass=at.mass / total, bend=bend)
         bound = self._aggregate.add(at, self.domain, self.upper)
         if self._aggregate.cut is not None:
-            self._raise(bound, self._aggregate.cut.q)
+            self.offer_bound(bound, self._aggregate.cut.q)
 
     def tighten(self, oracle: Oracle) -> None:
         """Switch to the same problem with tighter group minima, which improves both bounds without a pass.
@@ -308,11 +309,19 @@ class Certificate:
             self.group_risks = group_risks.copy()
             self.upper = upper
 
-    def prefer(self, w: Floats, group_risks: Floats) -> None:
-        """Take a model as the best although its objective may be higher, because it is better in another respect."""
-        self.w = w
-        self.group_risks = group_risks
-        self.upper = self.problem.objective(w, group_risks)
+    def offer_bound(self, lower: float, q: Floats) -> None:
+        """Update the lower bound from one that group weights prove."""
+        if lower > self.lower:
+            self.lower = lower
+            self.q = q.copy()
+        elif self.q is None:
+            self.q = self._q_of_least(q)
+
+    def with_model(self, w: Floats, group_risks: Floats, upper: float) -> "Certificate":
+        """Return a certificate of another model in the domain: its upper bound, and the lower bound of this one."""
+        other = copy(self)
+        other.w, other.group_risks, other.upper = w, group_risks, upper
+        return other
 
     def withdraw(self) -> None:
         """Fall back to the bound that nonnegative losses imply: the domain does not contain the solution."""
@@ -329,11 +338,6 @@ class Certificate:
     def domain(self) -> Domain | OutputBall:
         """The part of the domain that must contain the solution, given the best w so far."""
         return self.problem.solution_set(self.upper)
-
-    def _raise(self, lower: float, q: Floats) -> None:
-        if lower > self.lower:
-            self.lower = lower
-            self.q = q.copy()
 
 
 def is_inside(problem: Problem, w: Floats) -> bool:

@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from groupdro.data.rows import Rows, as_writable, piece_rows
+from groupdro.data.rows import Rows, as_writable, rows_within
 from groupdro.data.shares import Shares
 from groupdro.data.sketch import Sketch
 from groupdro.kernels.arguments import CsrData
 from groupdro.kernels.csr import (
+    CHANGES,
+    DERIVATIVE,
+    PARAMETER,
     SHORT,
+    SQUARES,
+    VALUES,
     add_csr_by_group,
     add_csr_gram,
     add_csr_products,
@@ -28,8 +33,8 @@ from groupdro.utils.types import Array, Floats, Indices, KernelLoss
 __all__ = ["CsrRows", "csr_of"]
 
 _ENTRY = 6.0  # cost of an entry relative to one of a dense row
-_PIECE_ENTRIES = 1 << 22  # worth a thread of its own
-_MOST_PIECES = 4  # each has a table of some numbers per feature
+_PART_ENTRIES = 1 << 22  # worth a thread of its own
+_MOST_PARTS = 4  # each has a table of some numbers per feature
 _MOST_TABLES = 1 << 25  # numbers in the tables of all pieces
 _LINE = 8  # numbers in a cache line
 _CALL_ENTRIES = 1 << 24  # an interrupt can arrive only between calls
@@ -74,7 +79,7 @@ class CsrRows(Rows):
         n = 2 * columns.shape[1]
         sums = line_table(self.n_features, n)
         add_csr_products(*self._memory, columns, sums)
-        return np.asarray(sums[:, 0:n:2] + sums[:, 1:n:2]).reshape(self.n_features, *v.shape[1:])
+        return _totals(sums[:, :n]).reshape(self.n_features, *v.shape[1:])
 
     def matvec_sizes(self, w: Floats) -> Floats:
         """Multiply in the precision of the rows, or better."""
@@ -106,22 +111,36 @@ class CsrRows(Rows):
 
     # ------------------------------------------------------------------ parts
 
-    def blocks(self) -> Iterator[tuple[slice, "CsrRows"]]:
-        """Yield rows with many entries, because a dense gradient of each block must cost less than they do."""
-        inner = self._rows_at(np.arange(0, self.X.nnz, max(_CALL_ENTRIES, 8 * self.n_features))[1:])
-        for start, stop in itertools.pairwise([0, *inner.tolist(), self.n_rows]):
-            yield slice(start, stop), self if stop - start == self.n_rows else self.take(slice(start, stop))
+    def ranges(self, n_bytes: int | None = None, *, dense: bool = False) -> Iterator[slice]:
+        """Cut the rows by their entries: twelve bytes each, and as many again for a copy.
 
-    def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
-        """Split the rows by their entries, at twelve bytes each and as many again for a copy."""
-        start = 0
-        while start < self.n_rows:
-            most = int(self.X.indptr[start]) + n_bytes // 24
-            stop = max(start + 1, int(np.searchsorted(self.X.indptr, most, side="right")) - 1)
-            place = slice(start, min(stop, start + piece_rows(n_bytes, self.n_features if dense else 0), self.n_rows))
-            start = place.stop
-            part = self.take(place).X
-            yield place, part.toarray() if dense else part
+        By default, ranges have many entries, because a dense gradient of each must cost less than they do.
+        """
+        n_entries = max(_CALL_ENTRIES, 8 * self.n_features) if n_bytes is None else max(n_bytes // 24, 1)
+        n_rows = self.n_rows if n_bytes is None else rows_within(n_bytes, self.n_features if dense else 0)
+        for place in self._cut(slice(0, self.n_rows), n_entries):
+            for start in range(place.start, place.stop, n_rows):
+                yield slice(start, min(start + n_rows, place.stop))
+
+    def _cut(self, place: slice, n_entries: int) -> Iterator[slice]:
+        """Cut consecutive rows into ranges of about n_entries each."""
+        indptr = self.X.indptr
+        inner = np.arange(indptr[place.start], indptr[place.stop], n_entries)[1:]
+        for start, stop in itertools.pairwise([place.start, *self._rows_at(inner).tolist(), place.stop]):
+            if start < stop:
+                yield slice(start, stop)
+
+    def parts(self, n_sums: int = 1) -> list[slice]:
+        """Divide the entries evenly."""
+        d = self.n_features + 1
+        most = min(_MOST_PARTS, _MOST_TABLES // (1 + 2 * n_sums) // d)
+        n_parts = max(1, min(most, self.X.nnz // max(_PART_ENTRIES, 8 * d)))
+        inner = self._rows_at(np.linspace(0, self.X.nnz, n_parts + 1)[1:-1])
+        return [slice(start, stop) for start, stop in itertools.pairwise([0, *inner.tolist(), self.n_rows])]
+
+    def wide(self, place: slice) -> "CsrRows":
+        """Return the rows as they are stored."""
+        return self if place.stop - place.start == self.n_rows else self.take(place)
 
     def take(self, rows: Indices | slice) -> "CsrRows":
         """Select rows, without a copy of the entries if they are consecutive."""
@@ -144,6 +163,10 @@ class CsrRows(Rows):
     def dense(self) -> Array:
         """Return a dense array."""
         return np.asarray(self.X.toarray())
+
+    def stored(self, *, dense: bool) -> Any:
+        """Return the matrix, or a dense array."""
+        return self.X.toarray() if dense else self.X
 
     def columns(self, features: Indices) -> "CsrRows":
         """Select columns."""
@@ -168,7 +191,7 @@ class CsrRows(Rows):
     def longest_sum(self) -> int:
         """Return the entries of the longest row, plus the rows of a sum that is not compensated, plus the blocks."""
         longest = max((int(np.diff(part).max(initial=0)) for part in self._pointers()), default=0)
-        return longest + min(self.n_rows, SHORT) + int(self.X.nnz // _CALL_ENTRIES) + _MOST_PIECES
+        return longest + min(self.n_rows, SHORT) + int(self.X.nnz // _CALL_ENTRIES) + _MOST_PARTS
 
     def _pointers(self) -> Iterator[Indices]:
         for start in range(0, self.n_rows, _CALL_ENTRIES):
@@ -180,7 +203,7 @@ class CsrRows(Rows):
         sums = line_table(self.n_features, 4)
         with np.errstate(over="ignore", invalid="ignore"):
             csr_moments(*self._memory, np.ascontiguousarray(row_weights, dtype=np.float64), squares, sums)
-            return np.sqrt(squares), sums[:, 0] + sums[:, 1], sums[:, 2] + sums[:, 3]
+            return np.sqrt(squares), _totals(sums[:, SQUARES:VALUES])[:, 0], _totals(sums[:, VALUES:])[:, 0]
 
     def largest(self) -> Floats:
         """Compute the maximum norm of each row."""
@@ -233,27 +256,23 @@ class CsrRows(Rows):
     def fused_curvature(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, along: Array, margins: Floats, losses: Floats
     ) -> tuple[Floats, Floats, float]:
-        """Process pieces that depend only on the data, so that the number of threads does not change the result."""
-        nnz = int(flat.indptr[-1])
+        """Run the kernel on each part."""
         n_sums = 1 + along.shape[1]
-        most = min(_MOST_PIECES, _MOST_TABLES // (1 + 2 * n_sums) // len(w), nnz // max(_PIECE_ENTRIES, 8 * len(w)))
-        n_pieces = max(1, most)
-        bounds = [0, *self._rows_at(np.linspace(0, nnz, n_pieces + 1)[1:-1]).tolist(), self.n_rows]
+        parts = self.parts(n_sums)
 
-        def piece(k: int) -> tuple[Floats, Floats, float]:
+        def visit(k: int) -> tuple[Floats, Floats, float]:
             table = line_table(len(w), 1 + 2 * n_sums)
             mass = 0.0
-            table[:, 0] = w
-            inner = np.arange(flat.indptr[bounds[k]], flat.indptr[bounds[k + 1]], _CALL_ENTRIES)[1:]
-            for first, last in itertools.pairwise([bounds[k], *self._rows_at(inner).tolist(), bounds[k + 1]]):
-                mass += csr_pass(flat, first, last, row_weights, norms, along, margins, losses, table)
-            end = 1 + 2 * n_sums
-            return table[:, 1] + table[:, 2], table[:, 3:end:2] + table[:, 4:end:2], mass
+            table[:, PARAMETER] = w
+            for place in self._cut(parts[k], _CALL_ENTRIES):
+                mass += csr_pass(flat, place.start, place.stop, row_weights, norms, along, margins, losses, table)
+            changes = _totals(table[:, CHANGES : 1 + 2 * n_sums])
+            return _totals(table[:, DERIVATIVE:CHANGES])[:, 0], changes, mass
 
         gradient = np.zeros(len(w))
         changes = np.zeros((len(w), n_sums - 1))
         mass = 0.0
-        for part, change, size in map_threads(piece, n_pieces):
+        for part, change, size in map_threads(visit, len(parts)):
             gradient = gradient + part
             changes = changes + change
             mass = mass + size
@@ -273,6 +292,11 @@ def line_table(n_rows: int, n_columns: int) -> Floats:
     memory = np.zeros(n_rows * width + _LINE)
     first = -(memory.ctypes.data // memory.itemsize) % _LINE
     return memory[first : first + n_rows * width].reshape(n_rows, width)
+
+
+def _totals(sums: Floats) -> Floats:
+    """Return compensated sums, of which each takes two columns."""
+    return np.asarray(sums[:, 0::2] + sums[:, 1::2])
 
 
 def _columns(values: Floats) -> Floats:

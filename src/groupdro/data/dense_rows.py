@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from groupdro.data.mapping import RANDOM, SEQUENTIAL, advise, mapping_of, memory_limit, release
-from groupdro.data.rows import Rows, T, as_writable, piece_rows
+from groupdro.data.rows import Rows, T, as_writable, rows_within
 from groupdro.data.shares import Shares
 from groupdro.data.single_blocks import STRETCH, SingleBlock, SingleBuffers
 from groupdro.kernels.arguments import DenseData
@@ -24,7 +24,9 @@ _SUMMED_ROWS = 1 << 10  # at least; as many are summed separately to limit the a
 _BLOCK_ROWS = 1 << 12  # at most, if that takes
 _FEW_VALUES = 1 << 17  # 1 MiB: a block with fewer takes less time than the calls that process it
 _HALVED = 32  # columns from which a matrix times itself takes less time than the root of the weights
-_PIECE_VALUES = 1 << 17  # entries of X worth a thread
+_KERNEL_ROWS = 1 << 9  # for which kernels that read rows as stored keep separate sums
+_MOST_PARTS = 8
+_PART_VALUES = 1 << 17  # entries of X worth a thread
 
 
 class DenseRows(Rows):
@@ -105,50 +107,55 @@ class DenseRows(Rows):
         few = min(_BLOCK_ROWS, min(_FEW_VALUES, _BLOCK_VALUES) // max(self.n_features, 1))
         return max(self._summed_rows, min(self.n_rows, few))
 
+    def ranges(self, n_bytes: int | None = None, *, dense: bool = False) -> Iterator[slice]:
+        """Cut the rows into ranges of equal length."""
+        del dense
+        n_rows = self._block_rows if n_bytes is None else rows_within(n_bytes, self.n_features)
+        return self._cut(slice(0, self.n_rows), n_rows)
+
+    def _cut(self, place: slice, n_rows: int) -> Iterator[slice]:
+        """Cut consecutive rows into ranges of at most n_rows."""
+        for start in range(place.start, place.stop, n_rows):
+            yield slice(start, min(start + n_rows, place.stop))
+
+    @property
+    def _kernel_rows(self) -> int:
+        # Sums of a pass are divided at multiples of this, whether or not the rows are cut there.
+        return max(_KERNEL_ROWS, _BLOCK_VALUES // max(self.n_features, 1) // _KERNEL_ROWS * _KERNEL_ROWS)
+
+    def parts(self, n_sums: int = 1) -> list[slice]:
+        """Divide the rows evenly."""
+        del n_sums
+        n_parts = max(1, min(_MOST_PARTS, self.X.size // _PART_VALUES))
+        bounds = np.linspace(0, self.n_rows, n_parts + 1).astype(np.int64).tolist()
+        return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
+
+    def wide(self, place: slice) -> "DenseRows":
+        """Convert rows of lower precision."""
+        return DenseRows(np.asarray(self.X[place], dtype=np.float64))
+
     def blocks(self) -> Iterator[tuple[slice, "DenseRows"]]:
-        """Yield blocks of rows. Lower precision is converted in a buffer that the next block overwrites."""
-        step = self._block_rows
-        buffer = np.empty((step, self.n_features)) if self.X.dtype != np.float64 else None
-        for start in range(0, self.n_rows, step):
-            place = slice(start, min(start + step, self.n_rows))
-            block = np.asarray(self.X[place])
-            if buffer is not None:
-                wide = buffer[: len(block)]
-                wide[...] = block
-                block = wide
-            yield place, DenseRows(block)
-            self._done_with(place)
+        """Yield the rows of all ranges. Lower precision is converted in a buffer that the next block overwrites."""
+        buffer = np.empty((self._block_rows, self.n_features)) if self.X.dtype != np.float64 else None
+        for place in self.ranges():
+            if buffer is None:
+                yield place, self.wide(place)
+            else:
+                block = buffer[: place.stop - place.start]
+                block[...] = self.X[place]
+                yield place, DenseRows(block)
 
     def map_blocks(self, function: Callable[[slice, Rows], T]) -> Iterator[T]:
         """Process one block per thread at a time, if all rows are in memory."""
-        at_once = 2 * n_threads()
-        step = self._block_rows
-        if n_threads() == 1 or not self.in_memory or self.n_rows <= step:
+        if n_threads() == 1 or not self.in_memory:
             yield from super().map_blocks(function)
             return
+        ranges = self.ranges()
+        while places := list(itertools.islice(ranges, 2 * n_threads())):
+            yield from map_threads(partial(self._visit, function, places), len(places))
 
-        def work(number: int, first: int) -> T:
-            start = first + number * step
-            place = slice(start, min(start + step, self.n_rows))
-            return function(place, DenseRows(np.asarray(self.X[place], dtype=np.float64)))
-
-        for first in range(0, self.n_rows, at_once * step):
-            left = -(-(self.n_rows - first) // step)
-            yield from map_threads(partial(work, first=first), min(at_once, left))
-
-    def stretches(self, start: int, stop: int) -> Iterator[slice]:
-        """Split consecutive rows for a kernel."""
-        yield slice(start, stop)
-
-    def _done_with(self, place: slice) -> None:
-        """Record that a block was read."""
-
-    def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Array]]:
-        """Split the rows."""
-        step = piece_rows(n_bytes, self.n_features)
-        for start in range(0, self.n_rows, step):
-            place = slice(start, min(start + step, self.n_rows))
-            yield place, self.X[place]
+    def _visit(self, function: Callable[[slice, Rows], T], places: list[slice], k: int) -> T:
+        return function(places[k], self.wide(places[k]))
 
     def take(self, rows: Indices | slice) -> "DenseRows":
         """Select rows."""
@@ -160,12 +167,17 @@ class DenseRows(Rows):
             return self.X
         return self.X.astype(np.float32 if self.X.dtype.itemsize < 8 else np.float64)
 
+    def stored(self, *, dense: bool) -> Array:
+        """Return the array."""
+        del dense
+        return self.X
+
     # ------------------------------------------------------------------ changed columns
 
     def columns(self, features: Indices) -> "DenseRows":
         """Select columns, block by block."""
         out = np.empty((self.n_rows, len(features)))
-        for place in self.stretches(0, self.n_rows):
+        for place in self.ranges():
             out[place] = self.X[place][:, features]
         return DenseRows(out)
 
@@ -210,7 +222,7 @@ class DenseRows(Rows):
     def update_digest(self, update: Callable[[Any], object]) -> None:
         """Add type, shape and rows to the digest."""
         update(f"{self.X.dtype.str}{self.X.shape}".encode())
-        for place in self.stretches(0, self.n_rows):
+        for place in self.ranges():
             update(np.ascontiguousarray(self.X[place]).data)
 
     # ------------------------------------------------------------------ compiled code
@@ -226,20 +238,19 @@ class DenseRows(Rows):
     def fused_pass(
         self, flat: Any, w: Floats, row_weights: Floats, norms: Floats, margins: Floats, losses: Floats
     ) -> tuple[Floats, float] | None:
-        """Process pieces that depend only on the data, so that the number of threads does not change the result."""
-        n_pieces = max(1, min(8, self.X.size // _PIECE_VALUES))
-        bounds = np.linspace(0, self.n_rows, n_pieces + 1).astype(np.int64)
-        gradients = np.zeros((n_pieces, len(w)))
+        """Run the kernel on each part."""
+        parts = self.parts()
+        gradients = np.zeros((len(parts), len(w)))
 
-        def piece(k: int) -> float:
+        def visit(k: int) -> float:
             work = np.empty((2, max(len(w), 4)))
             mass = 0.0
-            for place in self.stretches(bounds[k], bounds[k + 1]):
+            for place in self._cut(parts[k], self._kernel_rows):
                 rows = np.arange(place.start, place.stop)
                 mass += dense_pass(flat, w, row_weights, norms, rows, margins, losses, gradients[k], work)
             return mass
 
-        mass = sum(map_threads(piece, n_pieces))
+        mass = sum(map_threads(visit, len(parts)))
         return gradients.sum(axis=0), float(mass)
 
     @cached_property
@@ -247,19 +258,13 @@ class DenseRows(Rows):
         """Whether the rows are float32."""
         return bool(self.X.dtype == np.float32) and self.X.dtype.isnative
 
-    def single_pieces(self) -> list[slice]:
-        """Split into pieces that depend only on the data, so that the number of threads does not change the result."""
-        n_pieces = max(1, min(8, self.X.size // _PIECE_VALUES))
-        bounds = np.linspace(0, self.n_rows, n_pieces + 1).astype(np.int64).tolist()
-        return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
-
-    def single_blocks(self, piece: slice, n_outputs: int) -> Iterator[tuple[slice, SingleBlock]]:
+    def single_blocks(self, place: slice, n_outputs: int) -> Iterator[tuple[slice, SingleBlock]]:
         """Yield views of rows."""
         buffers = SingleBuffers(self.n_features, n_outputs)
-        for part in self.stretches(piece.start, piece.stop):
-            for start in range(part.start, part.stop, STRETCH):
-                place = slice(start, min(start + STRETCH, part.stop))
-                yield place, SingleBlock(np.asarray(self.X[place]), buffers)
+        for outer in self._cut(place, self._kernel_rows):
+            for start in range(outer.start, outer.stop, STRETCH):
+                inner = slice(start, min(start + STRETCH, outer.stop))
+                yield inner, SingleBlock(np.asarray(self.X[inner]), buffers)
 
     def fused_difference(self, flat: Any, *point: Any) -> bool:
         """Run the kernel."""
@@ -281,15 +286,6 @@ class MappedRows(DenseRows):
         """Select rows, as a view if they are consecutive."""
         return dense_rows(self.X[rows])
 
-    def blocks(self) -> Iterator[tuple[slice, DenseRows]]:
-        """Yield blocks, advising the system of sequential access."""
-        self._expect(SEQUENTIAL)
-        return super().blocks()
-
-    def _done_with(self, place: slice) -> None:
-        if not self.in_memory:
-            release(self.X, place)
-
     def _expect(self, pattern: int) -> None:
         """Advise the system how rows will be read, if they do not fit in memory."""
         if not self.in_memory and self._pattern != pattern:
@@ -309,17 +305,13 @@ class MappedRows(DenseRows):
         for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
             advise(self.X, slice(start, stop), mmap.MADV_WILLNEED)
 
-    def stretches(self, start: int, stop: int) -> Iterator[slice]:
-        """Split into ranges whose pages are released once read."""
-        if self.in_memory:
-            yield slice(start, stop)
-            return
+    def _cut(self, place: slice, n_rows: int) -> Iterator[slice]:
+        """Cut consecutive rows into ranges, whose pages are released once read."""
         self._expect(SEQUENTIAL)
-        step = max(512, _BLOCK_VALUES // max(self.n_features, 1) // 512 * 512)
-        for begin in range(start, stop, step):
-            place = slice(begin, min(begin + step, stop))
-            yield place
-            release(self.X, place)
+        for part in super()._cut(place, n_rows):
+            yield part
+            if not self.in_memory:
+                release(self.X, part)
 
 
 def dense_rows(X: Array) -> DenseRows:

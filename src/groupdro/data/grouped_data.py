@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from groupdro.data.grouping import read_groups
+from groupdro.data.given import GivenRows
+from groupdro.data.grouping import Grouping, read_groups
 from groupdro.data.read_rows import read_rows
 from groupdro.data.rows import Rows
 from groupdro.data.sampling import Draw
@@ -101,17 +102,39 @@ class GroupedData:
             The grouped rows. Memory-mapped rows are never copied.
         """
         rows, feature_names = read_rows(X)
-        if rows.n_rows == 0:
+        n_rows = rows.n_rows
+        if n_rows == 0:
             raise ValueError("X has no rows.")
         if rows.n_features == 0:
             raise ValueError("X has no columns.")
-        y = read_finite(y, "y", rows.n_rows)
-        row_offsets = np.empty(0) if offset is None else read_offset(offset, rows.n_rows)
-        grouping = read_groups(groups, rows.n_rows)
+        return cls._ordered(
+            rows,
+            feature_names,
+            read_finite(y, "y", n_rows),
+            read_groups(groups, n_rows),
+            None if sample_weight is None else read_finite(sample_weight, "sample_weight", n_rows),
+            np.empty(0) if offset is None else read_offset(offset, n_rows),
+        )
+
+    @classmethod
+    def of_given(cls, given: GivenRows) -> "GroupedData":
+        """Order rows by group that have been read already; their labels are numbers."""
+        offsets = np.empty(0) if given.offset is None else given.offset
+        return cls._ordered(*read_rows(given.X), given.y, given.groups, given.weights, offsets)
+
+    @classmethod
+    def _ordered(
+        cls,
+        rows: Rows,
+        feature_names: tuple[str, ...] | None,
+        y: Array,
+        grouping: Grouping,
+        weight: Floats | None,
+        row_offsets: Floats,
+    ) -> "GroupedData":
         weights = _NO_WEIGHTS
         source = np.arange(rows.n_rows)
-        if sample_weight is not None:
-            weight = read_finite(sample_weight, "sample_weight", rows.n_rows)
+        if weight is not None:
             weights = relative_weights(weight[grouping.members], grouping.offsets, grouping.names)
             if rows.copyable and not weight.all():
                 # Drop rows without weight, so that no other code has to check for them. Mapped rows are not copied.

@@ -10,10 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from groupdro.utils.arguments import as_table, error_prefix
-from groupdro.utils.types import Array, Indices, Mask
+from groupdro.utils.types import Array, Floats, Indices, Mask
 from groupdro.utils.vectors import series_values
 
 __all__ = [
+    "ALL_ROWS",
     "MERGED",
     "MISSING",
     "GroupRules",
@@ -26,9 +27,10 @@ __all__ = [
 
 _LARGEST_TEXT = 1 << 24  # bytes of an array of names above which it must not waste space
 
-#: Names of the group of unlabelled rows, and of the group into which small groups are merged.
+#: Names of the group of unlabelled rows, of the group into which small groups are merged, and of all rows as a group.
 MISSING = "(missing)"
 MERGED = "(merged)"
+ALL_ROWS = "(all rows)"
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,22 @@ class Grouping:
     def group_of_members(self) -> Indices:
         """Number of the group of each member."""
         return np.repeat(np.arange(len(self.names)), self.sizes)
+
+    def sums(self, values: Array) -> Floats:
+        """Return the sum of a value of the rows over each group."""
+        sums = np.bincount(self.group_of_members, values[self.members], minlength=len(self.names))
+        return sums.astype(np.float64)
+
+    def means(self, values: Floats, weights: Floats | None = None) -> Floats:
+        """Return the weighted mean of a value of the rows over each group."""
+        if weights is None:
+            return self.sums(values) / self.sizes
+        return self.sums(weights * values) / self.sums(weights)
+
+    def and_all(self, n_rows: int) -> "Grouping":
+        """Return these groups, and one more of all rows."""
+        offsets = np.append(self.offsets, self.offsets[-1] + n_rows)
+        return Grouping(offsets, np.append(self.members, np.arange(n_rows)), (*self.names, ALL_ROWS), overlapping=True)
 
     def codes(self, n_rows: int) -> Indices:
         """Return the number of each row's group, if groups do not overlap; 0 for rows without a group."""

@@ -11,7 +11,12 @@ from groupdro.data.dense_rows import DenseRows, dense_rows
 from groupdro.data.mapping import mapping_of
 from groupdro.utils.arguments import error_prefix
 
-__all__ = ["read_rows"]
+__all__ = ["read_rows", "wrap_rows"]
+
+
+def wrap_rows(X: Any) -> DenseRows | CsrRows:
+    """Return the rows of an array of floats, mapped or not, or of a CSR matrix, without copying or checking them."""
+    return CsrRows(X) if sp.issparse(X) else dense_rows(X)
 
 
 def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
@@ -40,7 +45,7 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
         if not matrix.has_sorted_indices or not matrix.has_canonical_format:
             matrix = matrix.copy()  # summing duplicates works in place and must not change the user's X
             matrix.sum_duplicates()
-        return CsrRows(matrix), None
+        return wrap_rows(matrix), None
 
     if isinstance(X, np.ma.MaskedArray) and X.mask.any():
         raise ValueError("X has masked entries; fill them or drop the rows.")
@@ -72,4 +77,4 @@ def read_rows(X: Any) -> tuple[DenseRows | CsrRows, tuple[str, ...] | None]:
         array = array.astype(np.float64)
     if mapping_of(array) is None:
         array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
-    return dense_rows(array), names
+    return wrap_rows(array), names

@@ -11,21 +11,26 @@ from groupdro.data.single_blocks import SingleBlock
 from groupdro.data.sketch import Sketch
 from groupdro.utils.types import Array, Floats, Indices, KernelLoss
 
-__all__ = ["Rows", "T", "as_writable", "piece_rows"]
+__all__ = ["Rows", "T", "as_writable", "rows_within"]
 
 T = TypeVar("T")
 
-_PIECE_ROWS = 1 << 16
+_MOST_ROWS = 1 << 16  # of a range within given bytes
 
 
 class Rows(ABC):
     """Rows of X in some storage.
 
-    A block of rows, or a sample of them, is again a `Rows` object. A pass computes both of its products block by block,
-    so that a block stays in the processor's cache. Products return float64. Products with one output are computed in
-    float64 too. Products with several outputs dominate the time of a step and are computed in the precision of the
-    rows: blocks are float64, samples and `single_blocks` are as stored. Sparse rows are stored as they are, and all
-    their products are computed in float64.
+    Rows are cut in two ways, both of which depend only on the data:
+
+    - `ranges` are small and are read one after the other, so that a range stays in the processor's cache while both
+      products of a pass are computed, and so that mapped rows need little memory. `blocks` are their rows.
+    - `parts` are a few large ranges, one per thread. Each part adds up its own sums, and these are added in order.
+
+    A block of rows, or a sample of them, is again a `Rows` object. Products return float64. Products with one output
+    are computed in float64 too. Products with several outputs dominate the time of a step and are computed in the
+    precision of the rows: blocks are float64, samples and `single_blocks` are as stored. Sparse rows are stored as they
+    are, and all their products are computed in float64.
     """
 
     n_rows: int
@@ -72,20 +77,30 @@ class Rows(ABC):
     # ------------------------------------------------------------------ parts
 
     @abstractmethod
+    def ranges(self, n_bytes: int | None = None, *, dense: bool = False) -> Iterator[slice]:
+        """Yield consecutive ranges of rows that fit in a cache, or take at most about `n_bytes` bytes.
+
+        The bytes of sparse rows are those of their entries, or with `dense` also those of all their numbers. Rows of a
+        range should be read before the next one is asked for, because the memory of mapped rows is then released.
+        """
+
+    @abstractmethod
+    def parts(self, n_sums: int = 1) -> list[slice]:
+        """Divide the rows into a few ranges for threads, each of which adds up `n_sums` numbers per feature."""
+
+    @abstractmethod
+    def wide(self, place: slice) -> "Rows":
+        """Return consecutive rows in the precision of a pass: dense ones in float64."""
+
     def blocks(self) -> Iterator[tuple[slice, "Rows"]]:
-        """Yield consecutive rows with their positions, dense ones in float64. The next block may overwrite the last."""
+        """Yield the rows of all ranges as `wide` ones, with their positions. The next block may overwrite the last."""
+        for place in self.ranges():
+            yield place, self.wide(place)
 
     def map_blocks(self, function: Callable[[slice, "Rows"], T]) -> Iterator[T]:
         """Yield function(place, block) for all blocks in order. Several may run at a time."""
         for place, block in self.blocks():
             yield function(place, block)
-
-    @abstractmethod
-    def pieces(self, n_bytes: int, *, dense: bool) -> Iterator[tuple[slice, Any]]:
-        """Yield consecutive rows as stored, with their positions, of at most about `n_bytes` bytes as float64.
-
-        Sparse rows are returned as dense arrays if `dense` is true.
-        """
 
     @abstractmethod
     def take(self, rows: "Indices | slice") -> "Rows":
@@ -94,6 +109,10 @@ class Rows(ABC):
     @abstractmethod
     def dense(self) -> Array:
         """Return the rows as an array, in a precision that kernels support."""
+
+    @abstractmethod
+    def stored(self, *, dense: bool) -> Any:
+        """Return the rows as they are stored, as an array or as a sparse one; always as an array if `dense` is true."""
 
     def read_ahead(self, rows: Indices) -> None:
         """Let the system prefetch rows that will be needed soon."""
@@ -161,12 +180,8 @@ class Rows(ABC):
         """Whether the rows are float32 and `single_blocks` can multiply them in that precision."""
         return False
 
-    def single_pieces(self) -> list[slice]:
-        """Split the rows into pieces for threads, depending only on the number of rows."""
-        return []
-
-    def single_blocks(self, piece: slice, n_outputs: int) -> Iterator[tuple[slice, SingleBlock]]:
-        """Yield float32 blocks of a piece with their positions. The next block overwrites their products."""
+    def single_blocks(self, place: slice, n_outputs: int) -> Iterator[tuple[slice, SingleBlock]]:
+        """Yield float32 blocks of consecutive rows with their positions. The next block overwrites their products."""
         raise NotImplementedError(f"{type(self).__name__} cannot be multiplied in single precision.")
 
     def fused_difference(self, flat: Any, *point: Any) -> bool:
@@ -175,9 +190,9 @@ class Rows(ABC):
         return False
 
 
-def piece_rows(n_bytes: int, n_features: int) -> int:
+def rows_within(n_bytes: int, n_features: int) -> int:
     """Return how many float64 rows with labels fit into the given number of bytes."""
-    return max(1, min(_PIECE_ROWS, n_bytes // (8 * (n_features + 8))))
+    return max(1, min(_MOST_ROWS, n_bytes // (8 * (n_features + 8))))
 
 
 class _SameMemory:

@@ -1,6 +1,6 @@
 """Public tables and images with groups, and synthetic data of the literature."""
 
-from groupdro.datasets.images import fetch_cifar100, fetch_fashion_mnist, load_fashion_mnist
+from groupdro.datasets.images import fetch_cifar100, fetch_fashion_mnist
 from groupdro.datasets.synthetic import make_gdro, make_mero
 from groupdro.datasets.tables import (
     fetch_adult,
@@ -24,7 +24,6 @@ __all__ = [
     "fetch_german_credit",
     "fetch_heart_disease",
     "fetch_wine_quality",
-    "load_fashion_mnist",
     "make_gdro",
     "make_mero",
 ]

@@ -14,10 +14,10 @@ from sklearn.utils import Bunch
 
 from groupdro.datasets.download import cache_folder, check_digest, download
 from groupdro.datasets.pickles import ArraysOnly
-from groupdro.utils.arguments import check_choice, check_flag, check_path
+from groupdro.utils.arguments import check_choice, check_flag
 from groupdro.utils.files import write_content
 
-__all__ = ["fetch_cifar100", "fetch_fashion_mnist", "load_fashion_mnist"]
+__all__ = ["fetch_cifar100", "fetch_fashion_mnist"]
 
 _FASHION = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/b2617bb6d3ffa2e429640350f613e3291e10b141"
 _FASHION_SHA256 = {
@@ -106,8 +106,8 @@ def fetch_fashion_mnist(
     """Fetch Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017): grey images of ten kinds of clothes.
 
     The files of 30 MB are downloaded at the first call and kept in scikit-learn's data home. If the variable
-    GROUPDRO_FASHION_MNIST names a folder with the four official files, or Debian's package dataset-fashion-mnist is
-    installed, those are read instead.
+    GROUPDRO_FASHION_MNIST names a folder with the four official files, compressed or not, or Debian's package
+    dataset-fashion-mnist is installed, those are read instead.
 
     Parameters
     ----------
@@ -120,8 +120,10 @@ def fetch_fashion_mnist(
 
     Returns
     -------
-    images, labels : ndarray
-        As for `load_fashion_mnist`.
+    images : ndarray of shape (n_images, 28, 28)
+        Grey values from 0 to 255.
+    labels : ndarray of shape (n_images,)
+        0 T-shirt, 1 trouser, 2 pullover, 3 dress, 4 coat, 5 sandal, 6 shirt, 7 sneaker, 8 bag, 9 ankle boot.
 
     Notes
     -----
@@ -132,7 +134,7 @@ def fetch_fashion_mnist(
     check_flag(download_if_missing, "download_if_missing")
     given = os.environ.get("GROUPDRO_FASHION_MNIST") or (_DEBIAN if _DEBIAN.is_dir() else None)
     if given is not None:
-        return load_fashion_mnist(given, part)
+        return _read_fashion_mnist(Path(given), part)
     folder = cache_folder(data_home) / "fashion-mnist"
     missing = [name for name in _FASHION_SHA256 if not (folder / name).exists()]
     if missing and not download_if_missing:
@@ -142,34 +144,11 @@ def fetch_fashion_mnist(
         content = download(f"{_FASHION}/data/fashion/{name}")
         check_digest(content, _FASHION_SHA256[name], name)
         write_content(folder / name, content)
-    return load_fashion_mnist(folder, part)
+    return _read_fashion_mnist(folder, part)
 
 
-def load_fashion_mnist(
-    folder: str | os.PathLike[str], part: str = "train"
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Read the images of Fashion-MNIST (Xiao, Rasul and Vollgraf, 2017) from its four official files.
-
-    MNIST and its other descendants have files of the same names and form, and are read as well.
-    `fetch_fashion_mnist` downloads the files.
-
-    Parameters
-    ----------
-    folder : str or path-like
-        Where ``train-images-idx3-ubyte.gz`` and its three companions are, compressed or not. Debian's package
-        dataset-fashion-mnist puts them in ``/usr/share/datasets/fashion-mnist``.
-    part : {"train", "test"}, default="train"
-        The 60,000 images for training or the 10,000 for testing.
-
-    Returns
-    -------
-    images : ndarray of shape (n_images, 28, 28)
-        Grey values from 0 to 255.
-    labels : ndarray of shape (n_images,)
-        0 T-shirt, 1 trouser, 2 pullover, 3 dress, 4 coat, 5 sandal, 6 shirt, 7 sneaker, 8 bag, 9 ankle boot.
-    """
-    check_choice(part, "part", ("train", "test"))
-    place = check_path(folder, "folder")
+def _read_fashion_mnist(place: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Read images and labels from the four official files, compressed or not."""
     stem = "train" if part == "train" else "t10k"
     images = _read_idx(place, f"{stem}-images-idx3-ubyte", 3)
     labels = _read_idx(place, f"{stem}-labels-idx1-ubyte", 1)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-__all__ = ["exchange_seconds", "rows_per_step", "step_seconds"]
+__all__ = ["exchange_seconds", "rows_per_step"]
 
 # Share of a step's time that messages may take. Workers also wait for the slowest, which on two busy cores turns 3%
 # into 9%; and steps of 10,000 rows needed no more passes than steps of 2,000 (benchmarks/scale.py).
@@ -31,24 +31,6 @@ def exchange_seconds(n_numbers: int, n_workers: int) -> float:
     """
     rounds = int(np.ceil(np.log2(n_workers))) if n_workers > 1 else 0
     return rounds * _SECONDS_PER_ROUND + (_SECONDS_PER_NUMBER * n_numbers if rounds else 0.0)
-
-
-def step_seconds(n_rows: float, n_values: int) -> float:
-    """Return the computing time of a worker per step.
-
-    Parameters
-    ----------
-    n_rows : float
-        Rows that it evaluates.
-    n_values : int
-        Multiplications per row: features times outputs.
-
-    Returns
-    -------
-    float
-        Seconds.
-    """
-    return _SECONDS_PER_STEP + _SECONDS_PER_VALUE * n_rows * n_values
 
 
 def rows_per_step(n_values: float, n_numbers: int, n_workers: int) -> int:

@@ -8,20 +8,18 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from groupdro.data.communicator import CommunicationError, Numbers
 from groupdro.distributed.exchange import PeerCommunicator
-from groupdro.utils.arguments import check_choice, check_number
+from groupdro.utils.arguments import check_number
 from groupdro.utils.optional import import_extra
 
 __all__ = ["TorchCommunicator"]
 
+_BACKEND = "gloo"
 _VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _PROCESS, _PARENT = os.getpid(), os.getppid()  # read as early as possible, to detect a parent that dies soon after
 _LOOKS = 50  # for the thread of gloo, in half a second
@@ -31,28 +29,24 @@ _PR_SET_PDEATHSIG = 1
 class TorchCommunicator(PeerCommunicator):
     """Processes connected by torch.distributed; create one with `from_environment`.
 
-    With gloo, messages are sent with `isend` and `recv`, without copies, and reductions are built from them: gloo's own
-    reduction is a ring, whose latency grows with the number of processes. With NCCL, arrays are copied to the device
-    given by LOCAL_RANK and reduced by NCCL; `bytes_sent` then counts the arrays. The NCCL path has not been tested.
+    Messages are sent by gloo with `isend` and `recv`, without copies, and reductions are built from them: gloo's own
+    reduction is a ring, whose latency grows with the number of processes.
 
     Parameters
     ----------
     group : torch.distributed.ProcessGroup
         A group of all processes, destroyed when this object is closed or Python exits.
-    device : torch.device, optional
-        Device for NCCL; None for gloo.
     """
 
-    def __init__(self, group: Any, *, device: Any = None):
+    def __init__(self, group: Any):
         self._torch = import_extra("torch", "distributed")
         self._dist = import_extra("torch.distributed", "distributed")
         super().__init__(self._dist.get_rank(group), self._dist.get_world_size(group))
         self._group = group
-        self._device = device
         atexit.register(self.close)  # a group that outlives the interpreter may crash the process
 
     @classmethod
-    def from_environment(cls, *, timeout: float = 60.0, backend: str = "gloo") -> Self:
+    def from_environment(cls, *, timeout: float = 60.0) -> Self:
         """Connect to the other processes, using RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 
         If torch.distributed is already initialised, as some launchers do, a separate group is created and the program's
@@ -63,8 +57,6 @@ class TorchCommunicator(PeerCommunicator):
         ----------
         timeout : float
             Seconds after which a process that does not connect or no longer answers is an error.
-        backend : {"gloo", "nccl"}
-            Transport of the messages.
 
         Returns
         -------
@@ -82,21 +74,16 @@ class TorchCommunicator(PeerCommunicator):
             raise CommunicationError(
                 f"{', '.join(_VARIABLES)} must be set, as by torchrun; missing: {', '.join(missing)}."
             )
-        check_choice(backend, "backend", ("gloo", "nccl"))
         check_number(timeout, "timeout", positive=True)
         if "TORCHELASTIC_RUN_ID" in os.environ:
             _die_with_launcher()
-        torch = import_extra("torch", "distributed")
         dist = import_extra("torch.distributed", "distributed")
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if backend == "nccl" else None
         limit = timedelta(seconds=timeout)
         borrowed = dist.is_initialized()
         try:
-            if device is not None:
-                torch.cuda.set_device(device)
             if not borrowed:
-                dist.init_process_group(backend, timeout=limit, **_store_of_this_start(dist, limit))
-            group = dist.new_group(backend=backend, timeout=limit) if borrowed else dist.group.WORLD
+                dist.init_process_group(_BACKEND, timeout=limit, **_store_of_this_start(dist, limit))
+            group = dist.new_group(backend=_BACKEND, timeout=limit) if borrowed else dist.group.WORLD
         except RuntimeError as error:
             if not borrowed and dist.is_initialized():
                 dist.destroy_process_group()
@@ -104,9 +91,8 @@ class TorchCommunicator(PeerCommunicator):
             raise CommunicationError(
                 f"Rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}: no connection through {where}: {error}"
             ) from error
-        if backend == "gloo":
-            _keep_gloo_from_interrupting()
-        return cls(group, device=device)
+        _keep_gloo_from_interrupting()
+        return cls(group)
 
     def close(self) -> None:
         """Destroy the group. Further operations fail; closing again has no effect."""
@@ -129,26 +115,6 @@ class TorchCommunicator(PeerCommunicator):
                     pending.wait()
         except RuntimeError as error:
             raise RuntimeError(f"no answer from rank {peer}: {error}") from error
-
-    def _allreduce(self, values: Numbers, combine: np.ufunc) -> None:
-        if self._device is None:
-            super()._allreduce(values, combine)
-        else:
-            kind = self._dist.ReduceOp.SUM if combine is np.add else self._dist.ReduceOp.MAX
-            self._on_device(values, lambda there: self._dist.all_reduce(there, kind, self._group))
-
-    def _broadcast(self, values: Numbers, root: int) -> None:
-        if self._device is None:
-            super()._broadcast(values, root)
-        else:
-            self._on_device(values, lambda there: self._dist.broadcast(there, root, self._group))
-
-    def _on_device(self, values: Numbers, operate: Callable[[Any], object]) -> None:
-        """Let NCCL operate in place on a copy of the values."""
-        there = self._torch.from_numpy(values).to(self._device)
-        operate(there)
-        self.bytes_sent += values.nbytes
-        self._torch.from_numpy(values).copy_(there)
 
 
 def _store_of_this_start(dist: Any, timeout: timedelta) -> dict[str, Any]:

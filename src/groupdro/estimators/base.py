@@ -187,7 +187,7 @@ class GroupDROEstimator(FittedModel, Parameters):
         self.training_digest_: str | None = rows_digest(given.X, labels)
         if offset is not None:
             check_outputs_offset(offset, len(labels), loss.n_outputs(labels))
-        data = GroupedData.from_arrays(given.X, labels, given.groups, given.weights, offset=offset)
+        data = GroupedData.of_given(replace(given, y=labels))
         if given.weights is not None and not self._regression:
             self._check_weights(labels, given.weights)
         row_weights = None if given.weights is None else given.weights[data.source]
@@ -242,22 +242,17 @@ class GroupDROEstimator(FittedModel, Parameters):
         alpha: float,
         start: tuple[Any, Any],
         robustness: float | None = None,
-        *,
-        spend: bool = True,
     ) -> Outcome:
-        """Solve the problem for one penalty and robustness, and return the outcome in the user's units.
-
-        With `spend`, the slack of the tolerance is spent on the average.
-        """
+        """Solve the problem for one penalty and robustness, and return the outcome in the user's units."""
         robustness = float(self.robustness if robustness is None else robustness)
         callbacks = list(self.callbacks or ())
-        if self.verbose:
+        if self.verbose and task.data.is_first:  # once per job, not per worker
             every = 1.0 if self.verbose == 1 else 0.0
             callbacks.append(ProgressLine(self.tol, every=every))
         posed = task.problem(self._domain(float(alpha)), robustness)
         solver = choose_solver(self.solver, objective=self.objective, minima_given=task.group_minima is not None)
         # A cap on the weights leaves little freedom, and often more groups than its search could handle.
-        if spend and robustness == 1.0 and task.blend.caps is None:
+        if self.break_ties and robustness == 1.0 and task.blend.caps is None:
             solver = LeastAverage(solver, task.blend.base, row_weights=task.row_weights)
         result = solve(
             posed.problem,

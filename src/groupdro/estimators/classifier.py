@@ -7,24 +7,24 @@ import numpy as np
 from scipy.special import expit, log_softmax, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 
 from groupdro.estimators.base import GroupDROEstimator
+from groupdro.evaluation.models import unknown_labels
 from groupdro.losses import Logistic, Loss, Softmax, SquaredHinge
-from groupdro.utils.arguments import error_prefix
+from groupdro.utils.arguments import check_number, error_prefix, short_repr
 from groupdro.utils.types import Array, Floats
-from groupdro.utils.vectors import class_codes
+from groupdro.utils.vectors import class_codes, read_target
 
 __all__ = ["GroupDROClassifier"]
 
 
-_LOGISTIC = "logistic", "log_loss"
+_SHOWN = 5  # classes that a message names
 
 
 def _has_probabilities(estimator: "GroupDROClassifier") -> bool:
-    if estimator.loss in _LOGISTIC or isinstance(estimator.loss, Logistic | Softmax):
+    if estimator.loss == "logistic" or isinstance(estimator.loss, Logistic | Softmax):
         return True
     raise AttributeError(f"probabilities require loss='logistic', not {estimator.loss!r}.")
 
@@ -59,6 +59,10 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         Replace the worst group by the average over the worst `worst_share` of all rows (of all groups with
         ``average="groups"``): the conditional value at risk over groups. To average the k worst of m groups, use
         ``average="groups"`` and ``k / m``. None for the single worst group.
+    break_ties : bool, default=True
+        With ``robustness=1``, many models have a worst value within `tol` of the best. Whether to look among them for
+        the one with the smallest average, which usually costs half as much again as the fit; False stops as soon as
+        `tol` is met. See :doc:`/robustness`.
     loss : {"logistic", "squared_hinge"} or Loss, default="logistic"
         Logistic loss (softmax for more than two classes), half the squared hinge loss, for two classes only, or one of
         `groupdro.losses` or your own. A loss sees the classes as 0, 1, ... in the order of `classes_`. For two classes
@@ -155,7 +159,8 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
         Proven lower bound: no model whose worst value is at most `worst_risk_` has a smaller average. With
         ``robustness=1``, it holds for models whose worst value is at most ``(1 + tol) * lower_bound_``; among these,
         the fit returns the one with the smallest average. Minus infinity if that model was not searched for: with
-        `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or if the fit did not converge.
+        ``break_ties=False``, with `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or if
+        the fit did not converge.
     worst_lower_bound_ : float
         Proven lower bound: no model whose average is at most `mean_risk_` has a smaller worst value.
     bound_radius_ : float
@@ -200,11 +205,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     __metadata_request__predict_proba = {"offset": True}  # noqa: RUF012
     __metadata_request__predict_log_proba = {"offset": True}  # noqa: RUF012
 
-    _losses: ClassVar[dict[str, type[Loss]]] = {
-        "logistic": Logistic,
-        "log_loss": Logistic,
-        "squared_hinge": SquaredHinge,
-    }
+    _losses: ClassVar[dict[str, type[Loss]]] = {"logistic": Logistic, "squared_hinge": SquaredHinge}
     _regression: ClassVar[bool] = False
 
     loss: str | Loss = "logistic"
@@ -307,6 +308,7 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
             The accuracy.
         """
         predicted = self.predict(X, offset=offset)
+        unknown_labels(self.classes_, read_target(y, len(predicted), numeric=False))
         with error_prefix("y"):
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
@@ -319,20 +321,46 @@ class GroupDROClassifier(ClassifierMixin, GroupDROEstimator):
     def _weights(self, y: Array, weights: Floats | None) -> Floats | None:
         if self.class_weight is None:
             return weights
-        with error_prefix("class_weight"):
-            own = compute_sample_weight(self.class_weight, y)
-            if self.class_weight == "balanced" and weights is not None:
-                totals = np.bincount(codes := np.unique(y, return_inverse=True)[1], weights)
-                own = weights.sum() / (len(totals) * totals)[codes]
-        if not (np.isfinite(own).all() and (own > 0).all()):
-            raise ValueError("class_weight must be positive and finite for every class.")
+        with error_prefix("y"):
+            classes, codes = np.unique(y, return_inverse=True)
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced":
+            totals = np.bincount(codes, weights)
+            with np.errstate(divide="ignore"):  # a class without weight is refused below
+                factors = totals.sum() / (len(totals) * totals)
+        else:
+            factors = self._factors_of(classes.tolist())
+        wrong = np.flatnonzero(~(np.isfinite(factors) & (factors > 0)))
+        if wrong.size:
+            name, value = classes.tolist()[wrong[0]], factors[wrong[0]]
+            raise ValueError(f"class_weight must be positive and finite for every class, got {value:g} for {name!r}.")
+        own = factors[codes]
         return np.asarray(own if weights is None else own * weights)
+
+    def _factors_of(self, classes: list[Any]) -> Floats:
+        """Return the factors that `class_weight` gives to these classes; 1 for those that it leaves out."""
+        given = self.class_weight
+        shown = "[" + ", ".join(map(repr, classes[:_SHOWN])) + (", ...]" if len(classes) > _SHOWN else "]")
+        if not isinstance(given, dict):
+            example = {name: float(k + 1) for k, name in enumerate(classes[:2])}
+            raise ValueError(
+                f"class_weight must be a dict from classes to weights such as {example!r}, 'balanced' or None, "
+                f"got {short_repr(given)}."
+            )
+        unknown = [name for name in given if name not in classes]
+        missing = [name for name in classes if name not in given]
+        if unknown and missing:  # probably a typing error; classes that some fold lacks are fine
+            raise ValueError(
+                f"class_weight names {short_repr(unknown[0])} and not {missing[0]!r}, but the classes of y are {shown}."
+            )
+        for name, value in given.items():
+            check_number(value, f"class_weight[{name!r}]", positive=True)
+        return np.array([given.get(name, 1.0) for name in classes], dtype=np.float64)
 
     def _own_loss(self) -> Loss:
         n_classes = len(self.classes_)
         if n_classes < 2:
             raise ValueError(f"y has only one class, {self.classes_.tolist()[0]!r}: classifiers require at least two.")
-        if n_classes > 2 and self.loss in _LOGISTIC:
+        if n_classes > 2 and self.loss == "logistic":
             return Softmax(n_classes)
         loss = self.loss if isinstance(self.loss, Loss) else self._losses[self.loss]()
         if loss.of_residual:

@@ -14,7 +14,7 @@ from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning
 from groupdro.estimators.grid_search import ROUGH, GridSearch
 from groupdro.estimators.refitted import RefittedClassifier, RefittedModel
 from groupdro.estimators.regressor import GroupDRORegressor
-from groupdro.evaluation.report import check_resampling
+from groupdro.evaluation.judgement import Resampling
 from groupdro.evaluation.selection import Selection
 from groupdro.utils.arguments import check_choice, check_number, error_prefix
 from groupdro.utils.text import percent
@@ -108,7 +108,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
         own = self._own()
         own._refuse_domain(type(self).__name__)
         grid = self._grid()
-        check_resampling(self.n_bootstrap, self.confidence, self.min_rows, self.random_state, least=20)
+        Resampling(self.n_bootstrap, self.confidence, self.min_rows, self.random_state).check(least=20)
         if self.mean_budget is not None:
             check_number(self.mean_budget, "mean_budget")
         if not (self.scoring is None or callable(self.scoring)):

@@ -86,7 +86,7 @@ class FittedModel:
 
     def _are_training_rows(self, X: Any, y: Any) -> bool | None:
         """Return whether the rows are exactly the training data, in the same order; None if unknown."""
-        if self.training_digest_ is None:
+        if getattr(self, "training_digest_", None) is None:  # unknown, or not fitted
             return None
         try:
             return rows_digest(read_features(self, X, reset=False), self._codes(y)) == self.training_digest_

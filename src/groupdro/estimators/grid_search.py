@@ -13,11 +13,11 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from groupdro.data.given import GivenRows
 from groupdro.data.mapping import nameless
-from groupdro.data.rows import piece_rows
+from groupdro.data.rows import rows_within
 from groupdro.estimators.base import GroupDROEstimator
 from groupdro.estimators.fitting import MissingGroupsWarning, SmallGroupWarning, Task
 from groupdro.evaluation.folds import divide, keep_classes
-from groupdro.evaluation.models import row_losses
+from groupdro.evaluation.outputs import row_losses
 from groupdro.evaluation.selection import Selection, select_cell
 from groupdro.store import GroupedStore
 from groupdro.utils.arguments import check_whole
@@ -203,7 +203,7 @@ class StoredFold:
     def losses(self, model: GroupDROEstimator, loss: Any) -> Floats:
         """Return the losses of a model on the held-out rows, read in parts."""
         given = self.store.given()
-        step = piece_rows(_AT_ONCE, self.store.n_features)
+        step = rows_within(_AT_ONCE, self.store.n_features)
         parts = (given.take(self.test[start : start + step]) for start in range(0, len(self.test), step))
         with nameless(given.X):
             return np.concatenate([row_losses(model, part.X, part.y, loss, offset=part.offset) for part in parts])
@@ -223,12 +223,13 @@ class FoldFits:
     """
 
     def __init__(self, rough: GroupDROEstimator, fold: Fold, scoring: Any = None):
-        self._model, self._fold = clone(rough), fold
+        # Ties matter little among rough fits, and the penalty and the blend are chosen by their losses.
+        self._model, self._fold = clone(rough).set_params(break_ties=False), fold
         self._loss = "auto" if scoring is None else scoring
         self._task = fold.read(self._model)
 
     def fit(self, alpha: float, robustness: float, start: tuple[Any, Any]) -> tuple[Floats, tuple[Floats, Floats]]:
-        """Fit from a start, without spending slack on the average.
+        """Fit from a start.
 
         Parameters
         ----------
@@ -250,7 +251,7 @@ class FoldFits:
             If the fit was interrupted: a search cannot choose among models of which some are half fitted.
         """
         model = self._model
-        result = model._solve(self._task, float(alpha), start, robustness=float(robustness), spend=False).result
+        result = model._solve(self._task, float(alpha), start, robustness=float(robustness)).result
         if result.interrupted:
             raise KeyboardInterrupt
         for name, value in model._attributes(result.w).items():

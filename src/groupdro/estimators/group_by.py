@@ -9,7 +9,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from groupdro.evaluation.models import call_inner, final_estimator, predictions_of, row_losses, take_columns
+from groupdro.evaluation.models import final_estimator, predictions_of, take_columns
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.utils.arguments import check_flag
 
@@ -224,15 +224,8 @@ class GroupBy(MetaEstimatorMixin, BaseEstimator):
         more = _given(sample_weight=sample_weight, offset=offset)
         return float(self._fitted().score(self._without_groups(X), y, **more))
 
-    def _row_losses(self, X: Any, y: Any, offset: Any = None) -> Any:
-        return row_losses(self._fitted(), self._without_groups(X), y, offset=offset)
-
     def _own_groups(self, X: Any) -> Any:
         return take_columns(X, self.group_by)[0]
-
-    def _are_training_rows(self, X: Any, y: Any) -> bool | None:
-        training: bool | None = call_inner(self._fitted(), self._without_groups(X), "_are_training_rows", y)
-        return training
 
     def report(self, X: Any, y: Any, groups: Any = None, **options: Any) -> GroupReport:
         """Report the performance on each group; see `group_report`.

@@ -45,6 +45,7 @@ class Parameters(BaseEstimator):
     robustness: float = 1.0
     average: str = "rows"
     worst_share: float | None = None
+    break_ties: bool = True
     loss: str | Loss
     alpha: float = 1e-4
     l1_ratio: float = 0.0
@@ -69,6 +70,7 @@ class Parameters(BaseEstimator):
         check_choice(self.average, "average", ("rows", "groups"))
         if not isinstance(self.loss, Loss):
             check_choice(self.loss, "loss", tuple(self._losses))
+        check_flag(self.break_ties, "break_ties")
         check_flag(self.fit_intercept, "fit_intercept")
         for name in _NUMBERS:
             value = getattr(self, name)

@@ -45,11 +45,15 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Replace the worst group by the average over the worst `worst_share` of all rows (of all groups with
         ``average="groups"``): the conditional value at risk over groups. To average the k worst of m groups, use
         ``average="groups"`` and ``k / m``. None for the single worst group.
-    loss : {"squared_error", "huber", "absolute_error", "quantile", "poisson", "gamma"} or Loss, default="squared"
+    break_ties : bool, default=True
+        With ``robustness=1``, many models have a worst value within `tol` of the best. Whether to look among them for
+        the one with the smallest average, which usually costs half as much again as the fit; False stops as soon as
+        `tol` is met. See :doc:`/robustness`.
+    loss : {"squared_error", "huber", "absolute_error", "poisson", "gamma"} or Loss, default="squared"
         Half the squared residual ("squared" is the same); Huber's loss, which is linear in residuals beyond 1.35 and so
-        less sensitive to outliers; half the absolute residual, which predicts medians, and so does "quantile"; half the
-        Poisson deviance for counts, or half the gamma deviance for positive amounts, both with a log link; or one of
-        `groupdro.losses` or your own, with one output. Adapt Huber's loss to the scale of y with ``Huber(delta)``, and
+        less sensitive to outliers; half the absolute residual, which predicts medians; half the Poisson deviance for
+        counts, or half the gamma deviance for positive amounts, both with a log link; or one of `groupdro.losses` or
+        your own, with one output. Adapt Huber's loss to the scale of y with ``Huber(delta)``, and
         use ``Quantile(level)`` for other quantiles, and ``Tweedie(power)`` for amounts many of which are zero. With a
         log link, predictions are the exponentials of the outputs of the linear model.
     alpha : float, default=1e-4
@@ -93,8 +97,9 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
     callbacks : list of callable, default=None
         Called with a `Progress` after every epoch. A callback that returns True ends the fit.
     checkpoint_dir : str or path-like, default=None
-        Directory in which to save the fit after every epoch, one file per problem. Rerunning an interrupted fit resumes
-        it, also with another solver, tolerance or limit. A random state of None is then replaced by 0.
+        Directory in which to save the fit after every epoch, one file per problem; quantile fits solve a sequence of
+        smooth problems and save one file for each. Rerunning an interrupted fit resumes it, also with another solver,
+        tolerance or limit. A random state of None is then replaced by 0.
     min_group_size : int, default=1
         Groups with fewer rows are merged into one group named "(merged)", with a `SmallGroupWarning`. The risks of very
         small groups are mostly noise: the same warning is issued if groups of fewer than ten rows get most of the
@@ -137,7 +142,8 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         Proven lower bound: no model whose worst value is at most `worst_risk_` has a smaller average. With
         ``robustness=1``, it holds for models whose worst value is at most ``(1 + tol) * lower_bound_``; among these,
         the fit returns the one with the smallest average. Minus infinity if that model was not searched for: with
-        `worst_share`, with an L1 penalty or bounds, with ``alpha=0`` and no radius, or if the fit did not converge.
+        ``break_ties=False``, with `worst_share`, with an L1 penalty or bounds, with "absolute_error" and other quantile
+        losses, with ``alpha=0`` and no radius, or if the fit did not converge.
     worst_lower_bound_ : float
         Proven lower bound: no model whose average is at most `mean_risk_` has a smaller worst value.
     bound_radius_ : float
@@ -184,7 +190,6 @@ class GroupDRORegressor(RegressorMixin, GroupDROEstimator):
         "squared_error": Squared,
         "huber": Huber,
         "absolute_error": Quantile,
-        "quantile": Quantile,
         "poisson": Poisson,
         "gamma": Gamma,
     }

@@ -1,13 +1,13 @@
 """Warnings about fitted models: too few rows determine them, or they are no better than a constant on these rows."""
 
 import numpy as np
-from scipy.optimize import minimize
 
 from groupdro.data import GroupedData
 from groupdro.estimators.blend import ALL_ROWS
 from groupdro.estimators.fitting import SmallGroupWarning, Task, UselessModelWarning, warn_caller
 from groupdro.estimators.outcome import Outcome
 from groupdro.losses import Loss
+from groupdro.oracle.intercept import best_shift
 from groupdro.solvers import Result
 from groupdro.utils.types import Floats
 
@@ -92,12 +92,10 @@ def least_of_constants(data: GroupedData, loss: Loss, q: Floats, *, free: bool) 
     n_outputs = loss.n_outputs(loss.encode(data.y))
     shape = (len(y),) if n_outputs == 1 else (len(y), n_outputs)
     fixed = data.row_offsets[kept] if data.row_offsets.size else np.zeros(shape)
-    start = np.full(n_outputs, weights @ (y - fixed) / weights.sum() if loss.of_residual else 0.0)
-    if not free:
-        return float(weights @ loss.value(fixed, y))
-
-    def value_and_slope(constant: Floats) -> tuple[float, Floats]:
-        losses, slopes = loss.value_and_slope(fixed + (constant if n_outputs > 1 else constant[0]), y)
-        return float(weights @ losses), np.atleast_1d(weights @ slopes)
-
-    return float(minimize(value_and_slope, start, jac=True, method="L-BFGS-B").fun)
+    if free and loss.of_residual:
+        fixed = (
+            fixed + weights @ (y - fixed) / weights.sum()
+        )  # the search begins near the targets, however far they are
+    if free:
+        fixed = fixed + best_shift(loss, fixed, y, weights)[0]
+    return float(weights @ loss.value(fixed, y))

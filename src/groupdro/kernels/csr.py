@@ -12,7 +12,12 @@ from groupdro.kernels.losses import curvature, slope, value
 from groupdro.kernels.prefetch import AHEAD, prefetch
 
 __all__ = [
+    "CHANGES",
+    "DERIVATIVE",
+    "PARAMETER",
     "SHORT",
+    "SQUARES",
+    "VALUES",
     "add_csr_by_group",
     "add_csr_gram",
     "add_csr_products",
@@ -23,6 +28,11 @@ __all__ = [
 ]
 
 SHORT = 512  # rows whose sum is not compensated
+
+# Columns of tables with one row per feature. They are not separate arrays because all that a pass needs of a feature
+# should lie in one cache line, and not records because their number varies. A compensated sum takes two columns.
+PARAMETER, DERIVATIVE, CHANGES = 0, 1, 3  # of `csr_pass`
+SQUARES, VALUES = 0, 2  # of `csr_moments`
 
 
 @compiled
@@ -44,7 +54,7 @@ def csr_outputs(data, indices, indptr, w, out):
         out[r] = 0.0
         for n in range(indptr[r], indptr[r + 1]):
             if n < end:
-                prefetch(w, indices[n + AHEAD], 0)  # type: ignore[call-arg]
+                prefetch(w, indices[n + AHEAD])  # type: ignore[call-arg]
             for c in range(w.shape[1]):
                 out[r, c] += data[n * own] * w[indices[n], c]
 
@@ -69,7 +79,7 @@ def add_csr_products(data, indices, indptr, v, sums):
     for r in range(indptr.size - 1):
         for n in range(indptr[r], indptr[r + 1]):
             if n < end:
-                prefetch(sums, indices[n + AHEAD], 0)  # type: ignore[call-arg]
+                prefetch(sums, indices[n + AHEAD])  # type: ignore[call-arg]
             for c in range(v.shape[1]):
                 _add(sums, indices[n], 2 * c, data[n * own] * v[r, c])
 
@@ -78,7 +88,7 @@ def add_csr_products(data, indices, indptr, v, sums):
 def csr_moments(data, indices, indptr, weights, norms, sums):
     """Set the squared norm of each row; add the weighted squares and values of each column to sums, compensated.
 
-    sums has the shape (d, 4).
+    sums has the shape (d, 4), with columns SQUARES and VALUES, each followed by what rounding took from it.
     """
     own = 1 if data.size > 1 else 0
     end = indptr[-1] - AHEAD
@@ -86,11 +96,11 @@ def csr_moments(data, indices, indptr, weights, norms, sums):
         square = 0.0
         for n in range(indptr[r], indptr[r + 1]):
             if n < end:
-                prefetch(sums, indices[n + AHEAD], 0)  # type: ignore[call-arg]
+                prefetch(sums, indices[n + AHEAD])  # type: ignore[call-arg]
             x = 1.0 * data[n * own]
             square += x * x
-            _add(sums, indices[n], 0, weights[r] * x * x)
-            _add(sums, indices[n], 2, weights[r] * x)
+            _add(sums, indices[n], SQUARES, weights[r] * x * x)
+            _add(sums, indices[n], VALUES, weights[r] * x)
         norms[r] = square
 
 
@@ -114,32 +124,31 @@ def csr_pass(flat, first, last, row_weights, norms, along, margins, losses, tabl
         Outputs and losses (set).
     table : ndarray of shape (p, 3 + 2 k) or wider
         For each parameter, the intercept last if there is one: its value, its derivative and what rounding took from
-        it, and the same for its change along each direction (accumulated). They share a cache line, so an entry of a
-        row waits for memory once.
+        it, and the same for its change along each direction (accumulated).
     """
     data, indices, indptr, y, offset, code, parameter, intercept = flat
     own = 1 if data.size > 1 else 0
     mass = 0.0
     free, end = table.shape[0] - 1, indptr[last] - AHEAD
     for r in range(first, last):
-        u = (table[free, 0] if intercept else 0.0) + (offset[r] if offset.size else 0.0)
+        u = (table[free, PARAMETER] if intercept else 0.0) + (offset[r] if offset.size else 0.0)
         for n in range(indptr[r], indptr[r + 1]):
-            u += data[n * own] * table[indices[n], 0]
+            u += data[n * own] * table[indices[n], PARAMETER]
             if n < end:
-                prefetch(table, indices[n + AHEAD], 0)  # type: ignore[call-arg]
+                prefetch(table, indices[n + AHEAD])  # type: ignore[call-arg]
         margins[r] = u
         losses[r] = value(code, parameter, u, y[r])
         c = row_weights[r] * slope(code, parameter, u, y[r])
         bent = row_weights[r] * curvature(code, parameter, u, y[r]) if along.shape[1] else 0.0
         mass += abs(c) * norms[r]
         if intercept:
-            _add(table, free, 1, c)
+            _add(table, free, DERIVATIVE, c)
             for k in range(along.shape[1]):
-                _add(table, free, 3 + 2 * k, bent * along[r, k])
+                _add(table, free, CHANGES + 2 * k, bent * along[r, k])
         for n in range(indptr[r], indptr[r + 1]):
-            _add(table, indices[n], 1, c * data[n * own])
+            _add(table, indices[n], DERIVATIVE, c * data[n * own])
             for k in range(along.shape[1]):
-                _add(table, indices[n], 3 + 2 * k, bent * along[r, k] * data[n * own])
+                _add(table, indices[n], CHANGES + 2 * k, bent * along[r, k] * data[n * own])
     return mass
 
 

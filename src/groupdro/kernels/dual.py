@@ -14,7 +14,7 @@ from groupdro.kernels.compile import compiled
 from groupdro.kernels.losses import curvature, slope, value
 from groupdro.kernels.prefetch import AHEAD, prefetch
 
-__all__ = ["dual_sums", "dual_sweep"]
+__all__ = ["add_dual_sums", "dual_sweep"]
 
 _ITERATIONS = 100
 _EXACT = 1e-12  # relative change of an output at which its equation counts as solved
@@ -47,26 +47,23 @@ def _meeting_output(code, parameter, y, u, stiffness, s):
 
 
 @compiled
-def _multiply_out(table, q, scale):
+def _multiply_out(features, q, scale):
     """Multiply the model and the weights by their common factor."""
-    for j in range(table.shape[0]):
-        table[j, 0] *= scale
+    for j in range(features.size):
+        features[j].w *= scale
     for i in range(q.size):
         q[i] *= scale
 
 
 @compiled
-def dual_sums(offsets, weights, point):
-    """Return the weighted mean of the heights, |w|^2, t, and 0 as w times the rest, which a sweep keeps up to date."""
-    slopes, heights, q, table, _ = point
-    sums = np.zeros(4)
-    for j in range(table.shape[0]):
-        sums[1] += table[j, 0] * table[j, 0]
-    for i in range(q.size):
-        sums[0] += q[i] * heights[i]
+def add_dual_sums(offsets, weights, point, sums):
+    """Add to the `DUAL_SUMS` those of a point without a rest."""
+    for j in range(point.features.size):
+        sums.square += point.features[j].w * point.features[j].w
+    for i in range(point.q.size):
+        sums.height += point.q[i] * point.heights[i]
         for e in range(offsets[i], offsets[i + 1]):
-            sums[2] -= q[i] * weights[e] * slopes[e]
-    return sums
+            sums.t -= point.q[i] * weights[e] * point.slopes[e]
 
 
 @compiled
@@ -85,8 +82,8 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
         Constants added to the groups' risks.
     point : DualPoint
         The point (changed).
-    sums : ndarray of shape (4,)
-        Those of `dual_sums` (changed).
+    sums : record of `DUAL_SUMS`
+        Sums at the point (changed).
     penalty, proximal : float
         Of the L2 penalty and of the intercept; proximal is 0 without one.
     relaxation : float
@@ -95,9 +92,9 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
     data, indices, indptr, y, offset, code, parameter, _ = flat
     own = 1 if data.size > 1 else 0  # one value may stand for all entries
     offsets, rows, weights = members
-    slopes, heights, q, table, centre = point
-    is_part = table.shape[1] > 2
-    scale, height, square, total, across = 1.0, sums[0], sums[1], sums[2], sums[3]
+    slopes, heights, q, features, rest, centre = point
+    is_part = rest.size > 0
+    scale, height, square, total, across = 1.0, sums.height, sums.square, sums.t, sums.on_rest
     for i in order:
         first, last = offsets[i], offsets[i + 1]
         if first == last:
@@ -108,34 +105,38 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
         for e in range(first, last):
             r = rows[e] if rows.size else e
             begin, end = indptr[r], indptr[r + 1]
-            wx, rest, vx, xx = 0.0, 0.0, 0.0, 0.0
+            wx, rest_x, vx, xx = 0.0, 0.0, 0.0, 0.0
             for n in range(begin, end):
                 ahead = n + AHEAD
                 if ahead < indices.size:
-                    prefetch(table, indices[ahead], 0)  # type: ignore[call-arg]
+                    if is_part:
+                        prefetch(rest, indices[ahead])  # type: ignore[call-arg]
+                    prefetch(features, indices[ahead])  # type: ignore[call-arg]
                 x = 1.0 * data[n * own]
-                wx += x * table[indices[n], 0]
-                vx += x * table[indices[n], 1]
+                feature = features[indices[n]]
+                wx += x * feature.w
+                vx += x * feature.v
                 xx += x * x
                 if is_part:
-                    rest += x * table[indices[n], 2]
+                    rest_x += x * rest[indices[n]]
             wx *= scale
             weight = share * weights[e]
             stiffness = weight * (xx / penalty + proximal)
             shift = offset[r] if offset.size else 0.0
-            u = wx + rest + centre + proximal * total + shift
+            u = wx + rest_x + centre + proximal * total + shift
             z = _meeting_output(code, parameter, y[r], u, stiffness, slopes[e])
             s = slope(code, parameter, z, y[r])
             own_height += weights[e] * (value(code, parameter, z, y[r]) - s * (z - shift))
             by_w, by_v = weight * (slopes[e] - s) / penalty, -weights[e] * s
             for n in range(begin, end):
                 x = 1.0 * data[n * own]
-                table[indices[n], 0] += by_w / scale * x
-                table[indices[n], 1] += by_v * x
+                feature = features[indices[n]]
+                feature.w += by_w / scale * x
+                feature.v += by_v * x
             square += by_w * (2.0 * wx + by_w * xx)
-            across += by_w * rest
+            across += by_w * rest_x
             on_w += by_w * vx + by_v * (wx + by_w * xx)
-            on_rest += by_v * rest
+            on_rest += by_v * rest_x
             on_v += by_v * (2.0 * vx + by_v * xx)
             total += by_w * penalty
             free += by_v
@@ -154,16 +155,16 @@ def dual_sweep(flat, members, order, levels, point, sums, penalty, proximal, rel
         for e in range(first, last):
             r = rows[e] if rows.size else e
             for n in range(indptr[r], indptr[r + 1]):
-                j = indices[n]
-                table[j, 0] += step / (penalty * scale) * table[j, 1]
-                table[j, 1] = 0.0
+                feature = features[indices[n]]
+                feature.w += step / (penalty * scale) * feature.v
+                feature.v = 0.0
         q[i] = max(share * (1.0 - step) + step, 0.0) / scale
         square = (1.0 - step) ** 2 * square + step / penalty * (2.0 * (1.0 - step) * on_w + step / penalty * on_v)
         across += step * (on_rest / penalty - across)
         height += step * (own_height - height)
         total += step * (free - total)
         if not _SCALES[0] < scale < _SCALES[1]:
-            _multiply_out(table, q, scale)
+            _multiply_out(features, q, scale)
             scale = 1.0
-    _multiply_out(table, q, scale)
-    sums[0], sums[1], sums[2], sums[3] = height, square, total, across
+    _multiply_out(features, q, scale)
+    sums.height, sums.square, sums.t, sums.on_rest = height, square, total, across

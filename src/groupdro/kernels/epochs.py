@@ -122,6 +122,6 @@ def dense_steps(data, turn, drawn, margins, player, thresholds, q, sums, work_w,
         for j in range(p):
             sums.w[j] += w[j]
 
-        sums.measures[0] += changed
-        sums.measures[2] += moved
+        sums.measures.gradient_w += changed
+        sums.measures.distance_w += moved
         q_step(q, half_logits, q_half, loss_difference, sums)

@@ -216,5 +216,5 @@ def q_step(q, half_logits, half, loss_difference, sums):
     for i in range(q.logits.size):
         sums.logits[i] += q.logits[i]
         sums.q[i] += half[i]
-    sums.measures[1] += q.step * q.share**2 * (square - mean * mean)
-    sums.measures[3] += shifted / q.step
+    sums.measures.gradient_q += q.step * q.share**2 * (square - mean * mean)
+    sums.measures.distance_q += shifted / q.step

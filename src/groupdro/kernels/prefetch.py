@@ -13,15 +13,16 @@ AHEAD = 32  # entries of sparse rows between a hint and the use of what it loads
 
 
 @intrinsic
-def prefetch(typingctx: Any, array: Any, i: Any, j: Any) -> Any:
-    """Prefetch the cache line of array[i, j]. Affects only speed."""
-    del typingctx, i, j
-    signature = types.void(array, types.intp, types.intp)
+def prefetch(typingctx: Any, array: Any, i: Any) -> Any:
+    """Prefetch the cache line in which array[i] begins. Affects only speed."""
+    del typingctx, i
+    signature = types.void(array, types.intp)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]
         view = context.make_array(kind)(context, builder, arguments[0])
-        place = cgutils.get_item_pointer(context, builder, kind, view, list(arguments[1:]), wraparound=False)
+        first = [arguments[1], *[context.get_constant(types.intp, 0)] * (kind.ndim - 1)]
+        place = cgutils.get_item_pointer(context, builder, kind, view, first, wraparound=False)
         number = ir.IntType(32)
         pointer = builder.bitcast(place, ir.IntType(8).as_pointer())
         form = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])

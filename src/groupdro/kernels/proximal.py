@@ -46,7 +46,7 @@ def _steps_in_piece(w, delta, most, reached, share, pull, threshold, low, high):
 def _catch_up(feature, n_steps, alpha, limits, sums):
     """Make the steps of a feature up to n_steps, none of which drew it; return the sum of its squared distances."""
     threshold, shrink, low, high = limits
-    w, snapshot, pull, left = feature[0], feature[1], feature[2], n_steps - int(feature[4])
+    w, snapshot, pull, left = feature.w, feature.snapshot, feature.pull, n_steps - feature.steps
     share, total, squares = 1.0 - alpha, 0.0, 0.0
     while left > 0:
         target = _shrunk(share * w + pull, threshold, shrink, low, high)
@@ -56,22 +56,22 @@ def _catch_up(feature, n_steps, alpha, limits, sums):
             total += left * w
             squares += left * gap * gap
         else:
-            most = min(left, sums.shape[1] - 1)
-            count = _steps_in_piece(w, delta, most, sums[0], share, pull, threshold, low, high)
-            total += count * w + delta * sums[1, count]
-            squares += count * gap * gap + 2.0 * gap * delta * sums[1, count] + delta * delta * sums[2, count]
-            w = target if count == 1 else w + delta * sums[0, count]
+            most = min(left, sums.reached.size - 1)
+            count = _steps_in_piece(w, delta, most, sums.reached, share, pull, threshold, low, high)
+            total += count * w + delta * sums.total[count]
+            squares += count * gap * gap + 2.0 * gap * delta * sums.total[count] + delta * delta * sums.squares[count]
+            w = target if count == 1 else w + delta * sums.reached[count]
         left -= count
-    feature[0] = w
-    feature[3] += total
-    feature[4] = n_steps
+    feature.w = w
+    feature.total += total
+    feature.steps = n_steps
     return squares
 
 
 @compiled
 def _limits(player, j):
     """Return threshold, factor, lower and upper bound of a step of feature j."""
-    low, high = (player.bounds[j, 0], player.bounds[j, 1]) if player.bounds.shape[0] else (-np.inf, np.inf)
+    low, high = (player.bounds[j].low, player.bounds[j].high) if player.bounds.size else (-np.inf, np.inf)
     return player.step * player.l1, 1.0 / (1.0 + player.step * player.l2), low, high
 
 
@@ -79,7 +79,7 @@ def _limits(player, j):
 def catch_up_all(player, alpha, n_steps):
     """Make the steps of all features up to n_steps, and return the sum of their squared distances."""
     squares = 0.0
-    for j in range(player.features.shape[0]):
+    for j in range(player.features.size):
         squares += _catch_up(player.features[j], n_steps, alpha, _limits(player, j), player.sums)
     return squares
 
@@ -114,8 +114,8 @@ def csr_proximal_steps(flat, drawn, margins, player, first_step, q, sums, work_q
     touched = np.empty(most_entries(indptr, rows), np.int64)
     for k in range(rows.shape[0]):
         now = first_step + k
-        free_centre = alpha * free[1] + (1.0 - alpha) * free[0]
-        free_half = free_centre - free_step * free[2]
+        free_centre = alpha * free.snapshot + (1.0 - alpha) * free.iterate
+        free_half = free_centre - free_step * free.gradient
         q_half_step(q, half_logits, q_half, loss_difference)
         count = 0
         distances, free_difference = 0.0, 0.0
@@ -124,19 +124,19 @@ def csr_proximal_steps(flat, drawn, margins, player, first_step, q, sums, work_q
             if e + 1 < rows.shape[1]:  # the next row's features are scattered: prefetch them
                 following = rows[k, e + 1]
                 for n in range(indptr[following], indptr[following + 1]):
-                    prefetch(features, indices[n], 0)  # type: ignore[call-arg]
+                    prefetch(features, indices[n])  # type: ignore[call-arg]
             new = (free_half if intercept else 0.0) + (offset[row] if offset.size else 0.0)
             for n in range(indptr[row], indptr[row + 1]):
-                j = indices[n]
-                if features[j, 5] != now:
-                    limits = _limits(player, j)
-                    distances += _catch_up(features[j], now, alpha, limits, player.sums)
-                    half = _shrunk((1.0 - alpha) * features[j, 0] + features[j, 2], *limits)
-                    distances += (half - features[j, 1]) ** 2
-                    features[j, 5], features[j, 6], features[j, 7] = now, 0.0, half
-                    touched[count] = j
+                feature = features[indices[n]]
+                if feature.drawn != now:
+                    limits = _limits(player, indices[n])
+                    distances += _catch_up(feature, now, alpha, limits, player.sums)
+                    half = _shrunk((1.0 - alpha) * feature.w + feature.pull, *limits)
+                    distances += (half - feature.snapshot) ** 2
+                    feature.drawn, feature.difference, feature.half = now, 0.0, half
+                    touched[count] = indices[n]
                     count += 1
-                new += data[n * own] * features[j, 7]
+                new += data[n * own] * feature.half
             old = margins[row]
             change = value(code, parameter, new, y[row]) - value(code, parameter, old, y[row])
             loss_difference[i] += weights[e] * change
@@ -146,22 +146,21 @@ def csr_proximal_steps(flat, drawn, margins, player, first_step, q, sums, work_q
             )
             free_difference += c
             for n in range(indptr[row], indptr[row + 1]):
-                features[indices[n], 6] += c * data[n * own]
+                features[indices[n]].difference += c * data[n * own]
 
         squared = 0.0
         for n in range(count):
-            j = touched[n]
-            difference = features[j, 6]
-            squared += difference * difference
-            v = (1.0 - alpha) * features[j, 0] + features[j, 2] - step * difference
-            features[j, 0] = _shrunk(v, *_limits(player, j))
-            features[j, 3] += features[j, 0]
-            features[j, 4] = now + 1
-        sums.measures[0] += step * squared
-        sums.measures[2] += distances / step
+            feature = features[touched[n]]
+            squared += feature.difference * feature.difference
+            v = (1.0 - alpha) * feature.w + feature.pull - step * feature.difference
+            feature.w = _shrunk(v, *_limits(player, touched[n]))
+            feature.total += feature.w
+            feature.steps = now + 1
+        sums.measures.gradient_w += step * squared
+        sums.measures.distance_w += distances / step
         if intercept:
-            sums.measures[0] += free_step * free_difference**2
-            sums.measures[2] += (free_half - free[1]) ** 2 / free_step
-            free[0] = free_centre - free_step * (free[2] + free_difference)
-            free[3] += free[0]
+            sums.measures.gradient_w += free_step * free_difference**2
+            sums.measures.distance_w += (free_half - free.snapshot) ** 2 / free_step
+            free.iterate = free_centre - free_step * (free.gradient + free_difference)
+            free.total += free.iterate
         q_step(q, half_logits, q_half, loss_difference, sums)

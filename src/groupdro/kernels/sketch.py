@@ -48,7 +48,7 @@ def add_csr_sketches(rows, offsets, members, weights, v, factors, shift, out):
     """
     data, indices, indptr = rows
     own = 1 if data.size > 1 else 0
-    column, end = factors.reshape((factors.size, 1)), indptr[-1] - AHEAD
+    end = indptr[-1] - AHEAD
     for i in range(offsets.size - 1):
         total = out[i]
         for e in range(offsets[i], offsets[i + 1]):
@@ -57,5 +57,5 @@ def add_csr_sketches(rows, offsets, members, weights, v, factors, shift, out):
             for n in range(indptr[row], indptr[row + 1]):
                 j = indices[n]
                 if n < end:
-                    prefetch(column, indices[n + AHEAD], 0)  # type: ignore[call-arg]
+                    prefetch(factors, indices[n + AHEAD])  # type: ignore[call-arg]
                 total[_bucket(j, shift)] += scale * data[n * own] * factors[j]

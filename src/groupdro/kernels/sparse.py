@@ -23,11 +23,12 @@ __all__ = ["csr_steps"]
 
 
 @compiled
-def _square(a0, a1, a2, a3, gram):
-    """Return |a0 start + a1 snapshot + a2 gradient + a3 u|^2."""
-    diagonal = a0 * a0 * gram[0] + a1 * a1 * gram[1] + a2 * a2 * gram[2] + a3 * a3 * gram[3]
-    fixed = a0 * a1 * gram[4] + a0 * a2 * gram[5] + a1 * a2 * gram[6]
-    return max(diagonal + 2.0 * (fixed + a3 * (a0 * gram[7] + a1 * gram[8] + a2 * gram[9])), 0.0)
+def _square(p, r, t, z, products):
+    """Return |p start + r snapshot + t gradient + z u|^2."""
+    diagonal = p * p * products.start + r * r * products.snapshot + t * t * products.gradient + z * z * products.u
+    fixed = p * r * products.start_snapshot + p * t * products.start_gradient + r * t * products.snapshot_gradient
+    along_u = p * products.u_start + r * products.u_snapshot + t * products.u_gradient
+    return max(diagonal + 2.0 * (fixed + z * along_u), 0.0)
 
 
 @compiled
@@ -54,27 +55,27 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
     data, indices, indptr, y, offset, code, parameter, intercept = flat
     own = 1 if data.size > 1 else 0  # one value may stand for all entries
     rows, groups, weights = drawn
-    features, gram, coefficients, free, step, free_step, penalty, radius = player
+    features, products, iterate, total, free, step, free_step, penalty, radius = player
     alpha, q_snapshot = q.alpha, q.snapshot
     half_logits, q_half, loss_difference = work_q[0], work_q[1], work_q[2]
     touched = np.empty(most_entries(indptr, rows), np.int64)
-    p, r, t, z = coefficients[0], coefficients[1], coefficients[2], coefficients[3]
+    p, r, t, z = iterate.start, iterate.snapshot, iterate.gradient, iterate.u
     shrink = 1.0 / (1.0 + step * penalty)
     for k in range(rows.shape[0]):
         # The half point, before and after the projection.
         a0, a1 = shrink * (1.0 - alpha) * p, shrink * (alpha + (1.0 - alpha) * r)
         a2, a3 = shrink * ((1.0 - alpha) * t - step), shrink * (1.0 - alpha) * z
         if a3 == 0.0:  # with alpha = 1 nothing remains of the iterate: restart u, after adding it to the sum
-            for j in range(features.shape[0]):
-                features[j, 4] -= coefficients[7] * features[j, 3]
-                features[j, 3] = 0.0
-            gram[3], gram[7], gram[8], gram[9] = 0.0, 0.0, 0.0, 0.0
+            for j in range(features.size):
+                features[j].late -= total.u * features[j].u
+                features[j].u = 0.0
+            products.u, products.u_start, products.u_snapshot, products.u_gradient = 0.0, 0.0, 0.0, 0.0
             a3 = shrink
-        norm = math.sqrt(_square(a0, a1, a2, a3, gram))
+        norm = math.sqrt(_square(a0, a1, a2, a3, products))
         scale = radius / norm if norm > radius else 1.0
         h0, h1, h2, h3 = scale * a0, scale * a1, scale * a2, scale * a3
-        free_centre = alpha * free[1] + (1.0 - alpha) * free[0]
-        free_half = free_centre - free_step * free[2]
+        free_centre = alpha * free.snapshot + (1.0 - alpha) * free.iterate
+        free_half = free_centre - free_step * free.gradient
         q_half_step(q, half_logits, q_half, loss_difference)
 
         count = 0
@@ -85,16 +86,16 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
             if e + 1 < rows.shape[1]:  # the next row's features are scattered: prefetch them
                 following = rows[k, e + 1]
                 for n in range(indptr[following], indptr[following + 1]):
-                    prefetch(features, indices[n], 0)  # type: ignore[call-arg]
+                    prefetch(features, indices[n])  # type: ignore[call-arg]
             on_start, on_gradient, on_u = 0.0, 0.0, 0.0
             for n in range(first, last):
-                j = indices[n]
-                on_start += data[n * own] * features[j, 0]
-                on_gradient += data[n * own] * features[j, 2]
-                on_u += data[n * own] * features[j, 3]
+                feature = features[indices[n]]
+                on_start += data[n * own] * feature.start
+                on_gradient += data[n * own] * feature.gradient
+                on_u += data[n * own] * feature.u
             old = margins[row]
             shift = offset[row] if offset.size else 0.0
-            on_snapshot = old - (free[1] if intercept else 0.0) - shift
+            on_snapshot = old - (free.snapshot if intercept else 0.0) - shift
             new = h0 * on_start + h1 * on_snapshot + h2 * on_gradient + h3 * on_u + shift
             if intercept:
                 new += free_half
@@ -106,50 +107,50 @@ def csr_steps(flat, drawn, margins, player, first_step, q, sums, work_q):
             )
             free_difference += c
             for n in range(first, last):
-                j = indices[n]
-                if features[j, 5] != first_step + k:
-                    features[j, 5] = first_step + k
-                    features[j, 6] = 0.0
-                    touched[count] = j
+                feature = features[indices[n]]
+                if feature.drawn != first_step + k:
+                    feature.drawn = first_step + k
+                    feature.difference = 0.0
+                    touched[count] = indices[n]
                     count += 1
-                features[j, 6] += c * data[n * own]
+                feature.difference += c * data[n * own]
 
         # Update the inner products for the gradient difference.
         squared, with_start, with_snapshot, with_gradient, with_u = 0.0, 0.0, 0.0, 0.0, 0.0
         for n in range(count):
-            j = touched[n]
-            v = features[j, 6]
+            feature = features[touched[n]]
+            v = feature.difference
             squared += v * v
-            with_start += v * features[j, 0]
-            with_snapshot += v * features[j, 1]
-            with_gradient += v * features[j, 2]
-            with_u += v * features[j, 3]
-        sums.measures[0] += step * squared
-        sums.measures[2] += _square(h0, h1 - 1.0, h2, h3, gram) / step
+            with_start += v * feature.start
+            with_snapshot += v * feature.snapshot
+            with_gradient += v * feature.gradient
+            with_u += v * feature.u
+        sums.measures.gradient_w += step * squared
+        sums.measures.distance_w += _square(h0, h1 - 1.0, h2, h3, products) / step
         if intercept:
-            sums.measures[0] += free_step * free_difference**2
-            sums.measures[2] += (free_half - free[1]) ** 2 / free_step
+            sums.measures.gradient_w += free_step * free_difference**2
+            sums.measures.distance_w += (free_half - free.snapshot) ** 2 / free_step
         push = -shrink * step / a3
-        gram[3] += push * (2.0 * with_u + push * squared)
-        gram[7] += push * with_start
-        gram[8] += push * with_snapshot
-        gram[9] += push * with_gradient
-        before = coefficients[7]
+        products.u += push * (2.0 * with_u + push * squared)
+        products.u_start += push * with_start
+        products.u_snapshot += push * with_snapshot
+        products.u_gradient += push * with_gradient
+        before = total.u
         for n in range(count):
-            j = touched[n]
-            v = push * features[j, 6]
-            features[j, 3] += v
-            features[j, 4] += before * v
-        norm = math.sqrt(_square(a0, a1, a2, a3, gram))
+            feature = features[touched[n]]
+            v = push * feature.difference
+            feature.u += v
+            feature.late += before * v
+        norm = math.sqrt(_square(a0, a1, a2, a3, products))
         scale = radius / norm if norm > radius else 1.0
         p, r, t, z = scale * a0, scale * a1, scale * a2, scale * a3
-        coefficients[4] += p
-        coefficients[5] += r
-        coefficients[6] += t
-        coefficients[7] += z
+        total.start += p
+        total.snapshot += r
+        total.gradient += t
+        total.u += z
         if intercept:
-            free[0] = free_centre - free_step * (free[2] + free_difference)
-            free[3] += free[0]
+            free.iterate = free_centre - free_step * (free.gradient + free_difference)
+            free.total += free.iterate
 
         q_step(q, half_logits, q_half, loss_difference, sums)
-    coefficients[0], coefficients[1], coefficients[2], coefficients[3] = p, r, t, z
+    iterate.start, iterate.snapshot, iterate.gradient, iterate.u = p, r, t, z

@@ -24,13 +24,17 @@ class Counters:
         The paper's count, in which a drawn row's gradient at the snapshot counts again.
     row_reads : int
         Rows of X read. Divided by the number of rows, this is the number of passes over the data.
+    shift_evals : int
+        Loss gradients of single rows at trial values of a free intercept, on the way to a lower bound. They reuse
+        stored outputs and read no row of X, so no other count includes them.
     """
 
-    NAMES: ClassVar[tuple[str, ...]] = ("grad_evals", "grad_evals_paper", "row_reads")
+    NAMES: ClassVar[tuple[str, ...]] = ("grad_evals", "grad_evals_paper", "row_reads", "shift_evals")
 
     grad_evals: int = 0
     grad_evals_paper: int = 0
     row_reads: int = 0
+    shift_evals: int = 0
     counting: bool = field(default=True, repr=False)
 
     def add(self, n_rows: int, *, gradients: int = 1) -> None:
@@ -39,6 +43,11 @@ class Counters:
             self.grad_evals += n_rows if gradients else 0
             self.grad_evals_paper += gradients * n_rows
             self.row_reads += n_rows
+
+    def add_shifted(self, n_rows: int) -> None:
+        """Count rows evaluated at a shifted intercept, unless counting is suspended."""
+        if self.counting:
+            self.shift_evals += n_rows
 
     def add_counts(self, counts: Floats) -> None:
         """Add the counts of other counters, unless counting is suspended."""

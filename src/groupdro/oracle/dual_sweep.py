@@ -10,10 +10,12 @@ worker looks at what its changes would lead to if all others made the same: then
 al., 2015, "Adding vs. averaging in distributed primal-dual optimization").
 """
 
+from typing import Any
+
 import numpy as np
 
-from groupdro.kernels.arguments import DualPoint
-from groupdro.kernels.dual import dual_sums, dual_sweep
+from groupdro.kernels.arguments import DUAL_FEATURE, DUAL_SUMS, DualPoint, record, records
+from groupdro.kernels.dual import add_dual_sums, dual_sweep
 from groupdro.oracle.oracle import Oracle
 from groupdro.problem import Problem
 from groupdro.utils.types import Floats, Indices
@@ -56,16 +58,17 @@ def sweep(oracle: Oracle, order: Indices, point: DualPoint, proximal: float, rel
     oracle.count_columns(problem.data.n_features)
     if not problem.data.is_whole:
         return _sweep_together(oracle, order, point, penalty, proximal, relaxation)
-    sums = dual_sums(problem.data.offsets, problem.data.member_weights, point)
+    sums = record(DUAL_SUMS)
+    add_dual_sums(problem.data.offsets, problem.data.member_weights, point, sums)
     _visit(problem, order, point, sums, penalty, proximal, relaxation)
-    return float(sums[0] - 0.5 * penalty * sums[1]), float(sums[2])
+    return float(sums["height"] - 0.5 * penalty * sums["square"]), float(sums["t"])
 
 
 def _visit(
     problem: Problem,
     order: Indices,
     point: DualPoint,
-    sums: Floats,
+    sums: Any,
     penalty: float,
     proximal: float,
     relaxation: float,
@@ -85,10 +88,11 @@ def _sweep_together(
     """Visit all groups, each worker its own, in rounds."""
     problem = oracle.problem
     data = problem.data
-    (slopes, heights, q, table, centre) = point
+    (slopes, heights, q, features, _, centre) = point
     here = data.group_sizes > 0
-    model = table[:, 0].copy()
-    parts = np.zeros((len(table), 3))
+    model = features["w"].copy()
+    part = records(DUAL_FEATURE, len(features))  # of the model, of these groups
+    rest = np.zeros(len(features))
     q *= here
     heights *= here
     if q.sum() < _LEAST_TOTAL:
@@ -98,31 +102,32 @@ def _sweep_together(
     q /= q.sum()
     own = data.rows.rmatvec(data.row_weights(q) * slopes) / -penalty  # the model, if these groups had all weight
     oracle.count_columns(data.n_features)
-    sums = dual_sums(data.offsets, data.member_weights, DualPoint(slopes, heights, q, parts, 0.0))
-    levels, frees = _of_each(problem, float(sums[0]), float(sums[2]))
+    sums = record(DUAL_SUMS)
+    add_dual_sums(data.offsets, data.member_weights, DualPoint(slopes, heights, q, part, rest, 0.0), sums)
+    levels, frees = _of_each(problem, sums["height"], sums["t"])
     for groups in np.array_split(order[here[order]], _ROUNDS):
         total = totals[data.rank]
         free = float(totals @ frees)
         larger = data.n_workers * total
-        np.multiply(own, larger, out=parts[:, 0])
-        np.subtract(model, parts[:, 0], out=parts[:, 2])
-        sums[1], sums[3] = parts[:, 0] @ parts[:, 0], parts[:, 0] @ parts[:, 2]
-        local = DualPoint(slopes, heights, q, parts, centre + proximal * (free - larger * frees[data.rank]))
+        np.multiply(own, larger, out=part["w"])
+        np.subtract(model, part["w"], out=rest)
+        sums["square"], sums["on_rest"] = part["w"] @ part["w"], part["w"] @ rest
+        local = DualPoint(slopes, heights, q, part, rest, centre + proximal * (free - larger * frees[data.rank]))
         _visit(problem, groups, local, sums, penalty / larger, proximal * larger, relaxation)
-        changes = parts[:, 0] / data.n_workers - total * own
-        own = parts[:, 0] / larger
+        changes = part["w"] / data.n_workers - total * own
+        own = part["w"] / larger
         data.add_up(changes)
         model += changes
         on_model = penalty * float(own @ model)
         apart = penalty * float(((own - model) ** 2).sum())
-        levels, frees, on_models, bends = _of_each(problem, float(sums[0]), float(sums[2]), on_model, apart)
+        levels, frees, on_models, bends = _of_each(problem, sums["height"], sums["t"], on_model, apart)
         if relaxation > 0.0:
             free = float(totals @ frees)
             gains = levels - on_models - (centre + proximal * free) * frees
             totals = _moved(totals, gains - totals @ gains, bends + proximal * (frees - free) ** 2)
             np.multiply(own, totals[data.rank], out=model)
             data.add_up(model)
-    table[:, 0] = model
+    features["w"] = model
     q *= totals[data.rank]
     data.add_up(q, heights)
     return float(totals @ levels - 0.5 * penalty * (model @ model)), float(totals @ frees)

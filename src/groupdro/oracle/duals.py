@@ -6,6 +6,7 @@ import numpy as np
 
 from groupdro.oracle.evaluation import Evaluation
 from groupdro.oracle.intercept import best_shift
+from groupdro.oracle.oracle import Oracle
 from groupdro.problem import Problem
 from groupdro.problem.linear_model import term_sizes
 from groupdro.utils.types import Floats, Mask
@@ -63,8 +64,9 @@ def slopes_at(problem: Problem, at: Evaluation) -> Floats:
     return problem.loss.value_and_slope(_margins(at), problem.data.y)[1]
 
 
-def balanced_slopes(problem: Problem, at: Evaluation, row_weights: Floats) -> Floats:
+def balanced_slopes(oracle: Oracle, at: Evaluation, row_weights: Floats) -> Floats:
     """Return slopes at the optimal intercept for the weights, corrected to a weighted sum of zero."""
+    problem = oracle.problem
     loss = problem.loss
     y = problem.data.y
 
@@ -72,9 +74,9 @@ def balanced_slopes(problem: Problem, at: Evaluation, row_weights: Floats) -> Fl
         problem.data.add_up(sums)
         return sums
 
-    margins = _margins(at)
-    margins = margins + best_shift(loss, margins, y, row_weights, total)
-    return loss.balance(loss.value_and_slope(margins, y)[1], y, row_weights, total)
+    _, slopes, n_evals = best_shift(loss, at.margins, y, row_weights, total)
+    oracle.count_shifts(n_evals)
+    return loss.balance(slopes, y, row_weights, total)
 
 
 def _margins(at: Evaluation) -> Floats:

@@ -279,6 +279,10 @@ class Oracle:
         """Count drawn members whose derivatives were computed."""
         self.counters.add(len(draw.members))
 
+    def count_shifts(self, n_evals: int) -> None:
+        """Count shifts of a free intercept at which all rows were evaluated from stored margins, without reading X."""
+        self.counters.add_shifted(n_evals * self.problem.n_rows)
+
     def uncounted(self) -> contextlib.AbstractContextManager[None]:
         """Suspend counting, for evaluations for a trace or a final check."""
         return self.counters.suspended()
@@ -289,7 +293,7 @@ class Oracle:
 
     def count_apart(self, others: Iterable[Counters]) -> None:
         """Add the counts of other oracles, each used by one worker."""
-        total = np.zeros(3)
+        total = np.zeros(len(Counters.NAMES))
         for other in others:
             total += other.counts
         self.problem.data.add_up(total)

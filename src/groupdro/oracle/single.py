@@ -66,16 +66,16 @@ class SinglePasses:
         norms = self.problem.row_norms
         coef, free = self._parameters(w)
         n = data.n_rows
-        pieces = data.rows.single_pieces()
+        parts = data.rows.parts()
         n_outputs = model.n_outputs
         margins = np.empty((n, n_outputs), np.float32)
         (losses, constants, sizes) = np.empty((3, n))
-        gradients = np.zeros((len(pieces), *coef.shape))
-        slopes = np.zeros((len(pieces), n_outputs))
+        gradients = np.zeros((len(parts), *coef.shape))
+        slopes = np.zeros((len(parts), n_outputs))
 
         def visit(k: int) -> None:
             weighted = np.empty((STRETCH, n_outputs), np.float32)
-            for place, block in data.rows.single_blocks(pieces[k], n_outputs):
+            for place, block in data.rows.single_blocks(parts[k], n_outputs):
                 mine = weighted[: place.stop - place.start]
                 softmax_rows(
                     block.outputs(coef),
@@ -92,7 +92,7 @@ class SinglePasses:
                 block.add_products(mine, gradients[k])
 
         with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():
-            map_threads(visit, len(pieces))
+            map_threads(visit, len(parts))
             gradient = np.zeros(model.shape)
             model.coef(gradient)[...] = gradients.sum(axis=0)
             if model.fit_intercept:
@@ -158,16 +158,16 @@ class SinglePasses:
         """Return upper bounds on the group risks at w, or None if single precision overflows."""
         data = self.problem.data
         n_outputs = self.problem.model.n_outputs
-        pieces = data.rows.single_pieces()
+        parts = data.rows.parts()
         coef, free = self._parameters(w)
         losses = np.empty(data.n_rows)
 
         def visit(k: int) -> None:
-            for place, block in data.rows.single_blocks(pieces[k], n_outputs):
+            for place, block in data.rows.single_blocks(parts[k], n_outputs):
                 softmax_values(block.outputs(coef), free, data.y[place], losses[place])
 
         with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():
-            map_threads(visit, len(pieces))
+            map_threads(visit, len(parts))
             means = data.partial_means(losses)
             allowance = data.partial_means(self._loss_errors(w))
             data.add_up(means, allowance)
@@ -193,15 +193,15 @@ class SinglePasses:
         """Return the sum over rows of coefficients times x, or None if single precision overflows."""
         data = self.problem.data
         n_outputs = self.problem.model.n_outputs
-        pieces = data.rows.single_pieces()
-        sums = np.zeros((len(pieces), data.n_features, n_outputs))
+        parts = data.rows.parts()
+        sums = np.zeros((len(parts), data.n_features, n_outputs))
 
         def visit(k: int) -> None:
-            for place, block in data.rows.single_blocks(pieces[k], n_outputs):
+            for place, block in data.rows.single_blocks(parts[k], n_outputs):
                 block.add_products(coefficients[place].astype(np.float32), sums[k])
 
         with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():
-            map_threads(visit, len(pieces))
+            map_threads(visit, len(parts))
             out = np.asarray(sums.sum(axis=0))
             data.add_up(out)
         return out if np.isfinite(out).all() else None

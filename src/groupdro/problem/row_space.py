@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupdro.data.dense_rows import DenseRows
+from groupdro.data.read_rows import wrap_rows
 from groupdro.problem.problem import Problem
 from groupdro.utils.types import Indices, Mask
 
@@ -39,5 +39,5 @@ def in_row_space(problem: Problem) -> Problem:
     """
     X = problem.data.rows.dense().astype(np.float64)
     coordinates = np.ascontiguousarray(np.asarray(np.linalg.qr(X.T, mode="r")).T)
-    data = replace(problem.data, rows=DenseRows(coordinates))
+    data = replace(problem.data, rows=wrap_rows(coordinates))
     return problem.with_rows(data)

@@ -19,6 +19,7 @@ import numpy as np
 
 from groupdro.certificate import Cut
 from groupdro.losses import Loss
+from groupdro.oracle import Counters
 from groupdro.problem import Domain, GroupMinima, Problem, WeightSet
 from groupdro.run.result import TraceRow
 from groupdro.utils.files import reading_header, write_content
@@ -104,11 +105,11 @@ class Checkpoint:
     ----------
     digest : ndarray of str, of shape ()
         `problem_digest` of the run.
-    solver : ndarray of str, of shape ()
-        Class of the solver whose epoch it was.
+    stage : ndarray of str, of shape ()
+        Number and solver of the stage whose epoch it was.
     tolerances : ndarray of shape (2,)
         Relative and absolute tolerance of the run.
-    epoch, seconds, counters : ndarray of shape (), (), (3,)
+    epoch, seconds, counters : ndarray of shape (), (), (4,)
         Work so far.
     trace : ndarray of shape (n_epochs, 7)
         The rows of the trace.
@@ -127,7 +128,7 @@ class Checkpoint:
     """
 
     digest: Array
-    solver: Array
+    stage: Array
     tolerances: Floats
     epoch: Floats
     seconds: Floats
@@ -200,7 +201,7 @@ class Checkpoint:
             "tolerances": (2,),
             "epoch": (),
             "seconds": (),
-            "counters": (3,),
+            "counters": (len(Counters.NAMES),),
             "trace": (len(made.trace), 7),
             "w": problem.shape,
             "q": (m,),
@@ -262,10 +263,13 @@ class CheckpointFile:
             if str(Checkpoint.from_bytes(content, problem).digest) != self.digest:
                 raise ValueError("it belongs to another problem")
         except Exception as error:  # a damaged file can make zipfile or NumPy raise anything
-            why = f"{type(error).__name__}: {error}"
-            warnings.warn(f"{str(self.path)!r} cannot be resumed, so the run starts over: {why}", CheckpointWarning, 2)
+            self.warn_of_damage(f"{type(error).__name__}: {error}")
             return b""
         return content
+
+    def warn_of_damage(self, why: str) -> None:
+        """Warn that the checkpoint is not used."""
+        warnings.warn(f"{str(self.path)!r} cannot be resumed, so the run starts over: {why}", CheckpointWarning, 3)
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Replace the checkpoint. A full disk or a deleted directory does not end the run."""

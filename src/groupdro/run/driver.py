@@ -46,7 +46,8 @@ def solve(
         Name of a registered solver, or a solver object with options. "auto" picks one by a cost model and is a good
         choice unless you know better; `Result.solver` says which one ran and why.
     w, q : ndarray, optional
-        Parameters and group weights to start from; by default the centres of their sets.
+        Parameters and group weights to start from; by default the centres of their sets. If the constant model of
+        the default start has a smaller objective than w, the run starts from that constant.
     tol : float
         Relative tolerance: stop when the certified gap is at most `tol` times the upper bound. Decrease it for a more
         accurate optimum.
@@ -67,7 +68,7 @@ def solve(
     checkpoint_dir : str or path-like, optional
         Directory in which to save what was proved, after every epoch: one file per problem. If there is a checkpoint of
         the same data and problem, the run starts from its model and bounds, whatever the solver, seed or number of
-        workers were.
+        workers were. A quantile fit solves a sequence of smooth problems and saves each of them in its own file.
 
     Returns
     -------
@@ -119,7 +120,8 @@ def solve(
 
     with one_blas_thread():  # our own threads share the blocks of a pass
         if problem.loss.has_kink:
-            # Smooth problems end by the tolerance that their width sets.
+            # Smooth problems end by the tolerance that their width sets. With no relative one, "auto" plans for an
+            # accurate fit, which is right for them: near the kink their condition is bad.
             smoothly = partial(solve_smooth, tol=0.0)
             of_groups = partial(smoothly, solver=make_solver("auto"), alone=True) if solver.finds_minima else None
             return solve_with_kink(problem, w, q, smoothly, tol=tol, atol=atol, solve_alone=of_groups)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupdro.certificate import Certificate
-from groupdro.certificate.certificate import LEAST_GAP
+from groupdro.certificate.certificate import LEAST_GAP, is_inside
 from groupdro.oracle import Oracle
 from groupdro.problem import Problem
 from groupdro.problem.centring import Centring
 from groupdro.problem.separation import has_separating_direction
 from groupdro.run.result import Status, met_tolerance
-from groupdro.run.solver import State
+from groupdro.run.solver import Answer, State
 from groupdro.utils.types import Floats
 
 __all__ = ["SEPARABLE", "Ending", "message_of", "most_with_rounding", "runs_away"]
@@ -41,11 +41,22 @@ def runs_away(problem: Problem, certificate: Certificate, state: State, status: 
     return suspicious and has_separating_direction(problem, certificate.q)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ending:
-    """How a run ended, and the model in the units of the original problem."""
+    """How a run ended.
+
+    Attributes
+    ----------
+    w : ndarray
+        The returned model, in the units of the original problem.
+    certificate : Certificate
+        Its certificate, with the upper bound recomputed at this model.
+    status, message : Status, str
+        The status, which refers to this model.
+    """
 
     w: Floats
+    certificate: Certificate
     status: Status
     message: str
 
@@ -54,32 +65,50 @@ class Ending:
         cls,
         oracle: Oracle,
         certificate: Certificate,
+        answer: Answer | None,
         centring: Centring,
         status: Status,
         reason: str | None,
         tol: float,
         atol: float,
     ) -> "Ending":
-        """Recompute the upper bound of the returned model, and correct the status accordingly."""
+        """Return the ending with the answer of a stage if it still meets the tolerance, or else with the best model."""
         if certificate.w is None or certificate.q is None or certificate.group_risks is None:
             raise FloatingPointError(
                 "No pass over the data gave finite risks at a model in the domain: X or y is too large, or a custom "
                 "solver left the domain."
             )
+        if answer is not None and is_inside(oracle.problem, answer.w):
+            ending = cls._with_model(answer.w, oracle, certificate, centring, status, reason, tol, atol)
+            if ending.status is Status.CONVERGED:
+                return ending
+        return cls._with_model(certificate.w, oracle, certificate, centring, status, reason, tol, atol)
+
+    @classmethod
+    def _with_model(
+        cls,
+        model: Floats,
+        oracle: Oracle,
+        certificate: Certificate,
+        centring: Centring,
+        status: Status,
+        reason: str | None,
+        tol: float,
+        atol: float,
+    ) -> "Ending":
+        """Recompute the upper bound of a model, and correct the status accordingly."""
         problem = oracle.problem
-        w = centring.outward(certificate.w)
+        w = centring.outward(model)
         with oracle.uncounted():
             # "Converged" refers to the returned model, which rounding in the user's units may have changed, not to the
             # intermediate values.
-            certificate.w = centring.inward(w)
-            fresh = oracle.risks(certificate.w)
-            certificate.upper = problem.objective(certificate.w, fresh)
-            certificate.group_risks = fresh
-            most = most_with_rounding(problem, certificate.w, fresh, certificate.upper)
-        drowned = most > certificate.upper
-        if drowned:
-            certificate.upper = most
-        far_away = problem.unbounded and problem.output_ball.is_near(problem.coef(certificate.w))
+            again = centring.inward(w)
+            risks = oracle.risks(again)
+            upper = problem.objective(again, risks)
+            most = most_with_rounding(problem, again, risks, upper)
+        drowned = most > upper
+        certificate = certificate.with_model(again, risks, most if drowned else upper)
+        far_away = problem.unbounded and problem.output_ball.is_near(problem.coef(again))
         if far_away:
             certificate.withdraw()
             status = Status.STALLED if status is Status.CONVERGED else status
@@ -94,10 +123,10 @@ class Ending:
         elif contradicts or (status is Status.CONVERGED and not within):
             status = Status.NUMERICAL_FAILURE
         if status is Status.NO_FINITE_MINIMISER:
-            return cls(w, status, f"No finite minimiser exists: {reason}.")
+            return cls(w, certificate, status, f"No finite minimiser exists: {reason}.")
         rounding = _OFFSETS if moved else _DROWNED
         why = _FAR_AWAY if far_away else rounding if rounded_off else ""
-        return cls(w, status, message_of(status, certificate.gap, certificate.upper, why))
+        return cls(w, certificate, status, message_of(status, certificate.gap, certificate.upper, why))
 
 
 def message_of(status: Status, gap: float, upper: float, why: str = "") -> str:

@@ -65,7 +65,8 @@ class Progress:
     """What a callback receives after each epoch. It must not be modified.
 
     The certificate and the state belong to the problem as solved, from which offsets that a free intercept absorbs have
-    been subtracted. `w` is the best point so far, in the units of the original problem.
+    been subtracted. `w` is what the run would return now, in the units of the original problem: the best point so far,
+    or the answer of a stage within the tolerance.
     """
 
     latest: TraceRow
@@ -75,9 +76,10 @@ class Progress:
 
     @property
     def w(self) -> Floats:
-        """The best parameters so far."""
-        assert self.certificate.w is not None
-        return self.centring.outward(self.certificate.w)
+        """The parameters that the run would return now."""
+        w = self.certificate.w if self.state.answer is None else self.state.answer.w
+        assert w is not None
+        return self.centring.outward(w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,8 @@ class Result:
     Attributes
     ----------
     w : ndarray
-        Parameters with the smallest objective seen; the intercept, if any, is the last entry or row.
+        Parameters with the smallest objective seen, or those that a stage within the tolerance has chosen; the
+        intercept, if any, is the last entry or row.
     q : ndarray of shape (n_groups,)
         Group weights that prove the lower bound.
     group_risks : ndarray of shape (n_groups,)

@@ -17,7 +17,7 @@ from groupdro.run.ending import SEPARABLE, Ending, runs_away
 from groupdro.run.precision import raise_precision
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow, met_tolerance
 from groupdro.run.solver import Solver, State
-from groupdro.run.stages import Budget, Preparation, Prepared, Refinement
+from groupdro.run.stages import Budget, Preparation, Prepared, Refinement, Stage
 from groupdro.utils.types import Floats
 
 __all__ = ["Callback", "Run"]
@@ -99,12 +99,11 @@ class Run:
         self.reason: str | None = None  # why there is no finite minimiser
         self.found_minima = False
         self.stage = 0
+        self.handed_over = ""  # why stages took over from others
         self.state: State | None = None
         self.refinement: Refinement | None = None
-        self.polishing = False
         self._whole = True  # whether the state is at the end of an epoch
         self._observed: Evaluation | None = None  # by the certificate
-        self._unpolished: tuple[Floats, Floats] | None = None  # model and risks before polishing
 
     def __call__(self) -> Result:
         """Run until a tolerance is met or a budget is used up."""
@@ -206,7 +205,16 @@ class Run:
         if not self.checkpointed:
             return None
         content = self.problem.data.share(b"" if self.file is None else self.file.read(self.problem))
-        return Checkpoint.from_bytes(content, self.problem) if content else None
+        if not content:
+            return None
+        saved = Checkpoint.from_bytes(content, self.problem)
+        with self.clock.stopped(), self.oracle.uncounted(), np.errstate(over="ignore", invalid="ignore"):
+            objective = self.problem.objective(saved.best_w, self.oracle.risks(saved.best_w))
+        if np.isfinite(objective):
+            return saved
+        if self.file is not None:
+            self.file.warn_of_damage("the objective at its model is not finite")
+        return None
 
     def _take_over_minima(self, saved: Checkpoint, preparations: list[Preparation]) -> bool:
         """Set the group minima found by a saved run, and return whether its bounds are those of this one.
@@ -243,11 +251,13 @@ class Run:
         status = self._agree(self._verdict(self.state))
         if status is not None:
             return status
-        names = [type(solver).__qualname__ for solver in self.solvers]
-        self.stage = names.index(str(saved.solver)) if str(saved.solver) in names else 0
-        self.state = self._solver.init(self.oracle, *self._start(), self.seed)
+        self.handed_over = "; resumed"
+        if self._criterion is not None:
+            return None  # a stage within the tolerance begins again at this point
+        names = [self._name_of(i) for i, stage in enumerate(self.stages) if not stage.within_tolerance]
+        self.stage = names.index(str(saved.stage)) if str(saved.stage) in names else 0
+        self.state = self._first_state()
         self.state.epoch = self.state.begun = epoch + 1
-        self.state.handed_over = "; resumed"
         self._whole = True
         return self._after_epoch(self.state)
 
@@ -276,7 +286,7 @@ class Run:
             self.file.write(
                 Checkpoint(
                     digest=np.array(self.file.digest),
-                    solver=np.array(type(self._solver).__qualname__),
+                    stage=np.array(self._name_of(self.stage)),
                     tolerances=np.array([self.tol, self.atol]),
                     epoch=np.array(float(state.epoch)),
                     seconds=np.array(max(self.clock.seconds, 0.0)),
@@ -295,29 +305,31 @@ class Run:
 
     @property
     def _solver(self) -> Solver:
-        return self.polisher if self.polisher is not None and self.polishing else self.solvers[self.stage]
+        return self.stages[self.stage].solver
 
-    @property
-    def _in_last_stage(self) -> bool:
-        return self.polishing or self.stage + 1 == len(self.solvers)
+    def _name_of(self, number: int) -> str:
+        """Return the number and the solver of a stage, by which a resumed run finds it."""
+        return f"{number} {type(self.stages[number].solver).__qualname__}"
 
     def _choose_stages(self) -> list[Preparation]:
-        """Set the solvers that run one after another, and return the preparations to run before them."""
+        """Set the stages that follow one another, and return the preparations to run before them."""
         given = self.problem
-        stages = self.solver.stages(given, self.tol)
+        parts = self.solver.stages(given, self.tol)
         self.description = self.solver.describe(given, self.tol)
-        self.solvers = [stage for stage in stages if isinstance(stage, Solver) and not stage.polishes]
-        polishers = [stage for stage in stages if isinstance(stage, Solver) and stage.polishes]
-        self.polisher = polishers[0] if polishers else None
-        if not self.solvers or not all(isinstance(stage, Solver | Preparation) for stage in stages):
-            raise TypeError(f"stages of {self.solver!r} must be preparations and at least one solver, got {stages!r}.")
-        for solver in self.solvers:
+        stages = [Stage(part) if isinstance(part, Solver) else part for part in parts]
+        self.stages = [stage for stage in stages if isinstance(stage, Stage)]
+        self.stages.sort(key=lambda stage: stage.within_tolerance)
+        known = all(isinstance(stage, Stage | Preparation) for stage in stages)
+        if not known or not self.stages or self.stages[0].within_tolerance:
+            raise TypeError(f"stages of {self.solver!r} must be preparations and at least one solver, got {parts!r}.")
+        solvers = [stage.solver for stage in self.stages]
+        for solver in solvers:
             if solver is not self.solver:
                 solver.check(given)
         with self.clock.stopped(), self.oracle.uncounted():
-            for solver in self.solvers:
+            for solver in solvers:
                 solver.warm_up(self.oracle)
-        return [stage for stage in stages if isinstance(stage, Preparation)]
+        return [part for part in parts if isinstance(part, Preparation)]
 
     @property
     def _budget(self) -> Budget:
@@ -350,52 +362,74 @@ class Run:
         return w, self.problem.central_weights() if self.q is None else self.q
 
     def _first_state(self) -> State:
-        """Return the state at the given start, or at zero if the given start is worse.
+        """Return the state at the given start, or at the default constant if the given start is worse.
 
         Far away, most losses are nearly linear, and a solver may take very long to come back.
         """
         problem = self.problem
         solver = self._solver
         w, q = self._start()
-        state: State = solver.init(self.oracle, w, q, self.seed)
-        zero = np.zeros(problem.shape)
-        if self.w is None or not problem.domain.contains(problem.coef(zero)):
+        with np.errstate(over="ignore", invalid="ignore"):
+            state: State = solver.init(self.oracle, w, q, self.seed)
+        # The constant that the start is compared with, not zeros: with a log link their risk may be far larger.
+        constant = problem.centre()
+        problem.coef(constant)[...] = 0.0
+        if self.w is None or not problem.domain.contains(problem.coef(constant)):
             return state
         with np.errstate(invalid="ignore"):
             value = problem.objective(state.evaluation.w, state.evaluation.group_risks)
-        if value <= problem.objective(zero, problem.risks_of_constant()):
+        if value <= problem.objective(constant, problem.risks_of_constant()):
             return state
-        began: State = solver.init(self.oracle, zero, q, self.seed)
+        began: State = solver.init(self.oracle, constant, q, self.seed)
         return began
 
-    def _advance(self, state: State) -> State:
-        """Return the state after an epoch, or at the start of the next stage, which counts as an epoch."""
-        if self.polisher is not None and not self.polishing and self._criterion is not None:
-            state = self._begin_polishing(self.polisher, state)
-        own = [row for row in self.trace if row.epoch >= state.begun]
-        why = "" if self._in_last_stage else self._solver.hand_over(state, own)
-        if not why:
-            self._solver.epoch(self.oracle, state)
-            state.epoch += 1
-            return state
-        self.stage += 1
-        best = self.certificate.w if self.certificate.w is not None else state.evaluation.w  # the last may be far off
-        begun: State = self._solver.init(self.oracle, best, state.evaluation.q, self.seed)
-        begun.epoch = begun.begun = state.epoch + 1
-        begun.handed_over = f"{state.handed_over}; after {self.clock.passes:.0f} passes {why}"
-        return begun
+    def _why_over(self, state: State) -> str:
+        """Return why the present stage is over, or an empty string."""
+        stage = self.stages[self.stage]
+        if self._criterion is not None and not stage.within_tolerance:
+            return "the tolerance is met"
+        return stage.until(state, [row for row in self.trace if row.epoch >= state.begun])
 
-    def _begin_polishing(self, polisher: Solver, state: State) -> State:
-        """Return the state in which a solver chooses among the models that meet the tolerance."""
+    @property
+    def _next_stage(self) -> int | None:
+        """The stage that follows the present one: within the tolerance once it is met, and one of the others before."""
+        met = self._criterion is not None
+        later = range(self.stage + 1, len(self.stages))
+        return next((i for i in later if self.stages[i].within_tolerance == met), None)
+
+    def _advance(self, state: State) -> State:
+        """Return the state after an epoch, or after a pass at the start of the next stage, which counts as one."""
+        following = self._next_stage
+        why = "" if following is None else self._why_over(state)
+        if following is not None and why:
+            before, state = state, self._begin_stage(following, state, why)
+            if state.evaluation is not before.evaluation:
+                return state
+        self._solver.epoch(self.oracle, state)
+        state.epoch += 1
+        return state
+
+    def _begin_stage(self, number: int, state: State, why: str) -> State:
+        """Return the first state of a stage that takes over."""
+        stage = self.stages[number]
         certificate = self.certificate
-        assert certificate.w is not None
-        assert certificate.q is not None
-        assert certificate.group_risks is not None
-        self.polishing = True
-        self._unpolished = certificate.w, certificate.group_risks
-        self.oracle.use_double()  # the tolerance must be met to full accuracy
+        w = state.evaluation.w if certificate.w is None else certificate.w  # the last may be far off
+        q = state.evaluation.q
+        if stage.within_tolerance:
+            assert certificate.q is not None  # it proves that the tolerance is met
+            q = certificate.q
+            self.oracle.use_double()  # the tolerance must be met to full accuracy
         begun: State
-        self.polisher, begun = polisher.take_over(self.oracle, state, certificate.w, certificate.q)
+        if stage.begin is None:
+            begun = stage.solver.init(self.oracle, w, q, self.seed)
+        else:
+            begun = stage.begin(self.oracle, state, w, q, self.seed)
+        self.stage = number
+        if not stage.within_tolerance:
+            self.handed_over += f"; after {self.clock.passes:.0f} passes {why}"
+        begun.epoch = begun.begun = state.epoch + int(begun.evaluation is not state.evaluation)
+        if begun.answer is None:
+            begun.answer = state.answer  # until the stage has one of its own
         self._set_bounds(begun)
         return begun
 
@@ -419,9 +453,6 @@ class Run:
             self.certificate.observe(state.evaluation)
         self._observed = state.evaluation
         self._refine(state)
-        chosen = self._solver.chosen(state)
-        if chosen is not None:
-            self.certificate.prefer(*chosen)
         self._set_bounds(state)
         self._record(state)
         self._write_checkpoint(state)  # before the callbacks, which may take long or fail
@@ -430,7 +461,7 @@ class Run:
 
     def _refine(self, state: State) -> None:
         """Tighten the group minima after an epoch, or if they are all that remains of the gap."""
-        if self.refinement is None or self.polishing:
+        if self.refinement is None or self.stages[self.stage].within_tolerance:
             return
         found = self.refinement.after_epoch(self.certificate, state, self._budget)
         if found is not None:
@@ -484,11 +515,11 @@ class Run:
             self.reason = SEPARABLE
             self.certificate.withdraw()  # beyond the ball the losses keep falling towards zero
             return Status.NO_FINITE_MINIMISER
-        if self._criterion is not None and not self._may_polish(state):
+        if self._criterion is not None and not self._may_choose(state):
             return Status.CONVERGED
         if stopped:
             return Status.INTERRUPTED
-        if state.stalled and self._in_last_stage:
+        if state.stalled and self._next_stage is None:
             return Status.STALLED
         if self.clock.passes >= self.max_passes:
             return Status.PASS_LIMIT
@@ -496,14 +527,14 @@ class Run:
             return Status.TIME_LIMIT
         return None
 
-    # ------------------------------------------------------------------ the end
+    def _may_choose(self, state: State) -> bool:
+        """Return whether a stage has yet to choose among the models that meet the tolerance."""
+        if self._criterion == "atol" and self.problem.group_minima is None:
+            return False  # risks that are zero up to rounding leave nothing to choose
+        chooses = self.stages[self.stage].within_tolerance and not state.stalled and not self._why_over(state)
+        return chooses or self._next_stage is not None
 
-    def _may_polish(self, state: State) -> bool:
-        """Return whether to choose further among the models that meet the tolerance."""
-        if self.polisher is None or (self.polishing and state.stalled):
-            return False
-        # Risks that are zero up to rounding leave nothing to choose.
-        return self._criterion == "tol" or self.problem.group_minima is not None
+    # ------------------------------------------------------------------ the end
 
     def _average(self) -> OutputPair | None:
         """Certify the solver's average, which may improve the best pair too."""
@@ -526,14 +557,14 @@ class Run:
 
     def _finish(self, status: Status, average: OutputPair | None) -> Result:
         problem = self.problem
-        certificate = self.certificate
         counters = self.clock.counts
         seconds = self.clock.seconds
         passes = self.clock.passes
-        ending = Ending.of(self.oracle, certificate, self.centring, status, self.reason, self.tol, self.atol)
-        if self._unpolished is not None and ending.status is not Status.CONVERGED:
-            certificate.prefer(*self._unpolished)  # in the user's units, rounding led beyond the tolerance
-            ending = Ending.of(self.oracle, certificate, self.centring, status, self.reason, self.tol, self.atol)
+        answer = self._now.answer
+        ending = Ending.of(
+            self.oracle, self.certificate, answer, self.centring, status, self.reason, self.tol, self.atol
+        )
+        certificate = ending.certificate
         assert certificate.q is not None
         assert certificate.group_risks is not None
         return Result(
@@ -554,10 +585,10 @@ class Run:
             average=average,
             group_names=problem.data.names,
             group_minima=self._minima_outward(),
-            solver=self.description + self._now.handed_over,
+            solver=self.description + self.handed_over,
             tol=self.tol,
             atol=self.atol,
             bound_radius=problem.output_ball.limit if problem.unbounded else np.inf,
             interrupted=self.interrupted,
-            mean_lower=self._solver.mean_lower(self._now) if self._whole else -np.inf,
+            mean_lower=-np.inf if answer is None else answer.mean_lower,
         )

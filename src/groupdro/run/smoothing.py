@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupdro.certificate.certificate import LEAST_GAP, cut_of_duals
+from groupdro.certificate import Certificate
+from groupdro.certificate.certificate import cut_of_duals
 from groupdro.oracle import Oracle
 from groupdro.oracle.duals import balanced_slopes, slopes_at
 from groupdro.problem import GroupMinima, Problem
@@ -74,7 +75,7 @@ def solve_with_kink(
     w = None if w is None else centring.inward(w)
     width = _FIRST_WIDTH * _mean_deviation(problem)
     least_width = _LEAST_WIDTH * width
-    best = _Best(problem)
+    certificate = Certificate(Oracle(problem))
     if atol is None:
         least = 0.0 if problem.group_minima is None else tol**2 * problem.unit_of_loss
         atol = max(resolution(problem, centring), least)
@@ -86,46 +87,53 @@ def solve_with_kink(
         found = solve_smooth(smooth, w, q, _SHARE * width, passes, seconds)
         passes, seconds = passes + found.passes, seconds + found.seconds
         w, q = found.w, found.q
-        best.take(problem, found, *_bounds_of(problem, smooth, w, q))
+        risks, lower = _bounds_of(problem, smooth, w, q)
+        certificate.offer(w, risks)
+        certificate.offer_bound(max(lower, found.lower_bound), q)
         last = replace(found.trace[-1], epoch=len(trace), passes=passes, seconds=seconds)
-        trace.append(replace(last, upper=best.upper, lower=best.lower))
-        if best.within(tol, atol) or found.status in _LAST or len(trace) == _MOST_WIDTHS:
+        trace.append(replace(last, upper=certificate.upper, lower=certificate.lower))
+        met = met_tolerance(certificate.gap, certificate.upper, tol, atol)
+        if met is not None or found.status in _LAST or len(trace) == _MOST_WIDTHS:
             break
-        aim = 0.5 * max(tol * abs(best.upper), atol)
-        unknown = 0.0 if minima is None else minima.width_at(q)
-        if solve_alone is not None and unknown > aim and finer > _FINEST:
+        aim = 0.5 * max(tol * abs(certificate.upper), atol)
+        if solve_alone is not None and minima is not None and minima.width_at(q) > aim and finer > _FINEST:
             # The minima are too rough for excess risks as small as these.
-            finer = max(finer * min(0.5 * aim / unknown, _FALLS[1]), _FINEST)
+            finer = max(finer * min(0.5 * aim / minima.width_at(q), _FALLS[1]), _FINEST)
+            rough = minima
             minima, passes, seconds = _minima(given, solve_alone, finer, atol_alone, passes, seconds)
+            minima = GroupMinima(np.minimum(minima.upper, rough.upper), np.maximum(minima.lower, rough.lower))
             problem = problem.with_minima(minima)
-            best.upper = np.inf  # falls with the width of the minima
+            certificate.tighten(Oracle(problem))
             continue
-        width *= float(np.clip(aim / best.gap, *_FALLS))
+        width *= float(np.clip(aim / certificate.gap, *_FALLS))
         if width < least_width:
             break
     # The returned model, whose bounds rounding in the user's units may have changed.
-    w = centring.outward(best.w)
+    assert certificate.w is not None
+    w = centring.outward(certificate.w)
     risks = Oracle(given).risks(w)
     stated = given if minima is None else given.with_minima(minima)
-    best.upper = most_with_rounding(stated, w, risks, stated.objective(w, risks))
+    upper = most_with_rounding(stated, w, risks, stated.objective(w, risks))
+    certificate = certificate.with_model(certificate.w, risks, upper)
+    assert certificate.q is not None
     status = found.status
-    if best.contradicts:
+    if certificate.contradicts_itself:
         status = Status.NUMERICAL_FAILURE
-    elif best.within(tol, atol):
+    elif met_tolerance(certificate.gap, upper, tol, atol) is not None:
         status = Status.CONVERGED
     elif status not in _LAST:
         status = Status.STALLED
     return replace(
         found,
         w=w,
-        q=best.q,
+        q=certificate.q,
         group_risks=risks,
         group_values=risks - problem.baseline.lower,
-        upper_bound=best.upper,
-        lower_bound=best.lower,
-        gap=best.gap,
+        upper_bound=upper,
+        lower_bound=certificate.lower,
+        gap=certificate.gap,
         status=status,
-        message=found.message if status is Status.NO_FINITE_MINIMISER else message_of(status, best.gap, best.upper),
+        message=found.message if status is Status.NO_FINITE_MINIMISER else message_of(status, certificate.gap, upper),
         passes=passes,
         seconds=seconds,
         epochs=len(trace),
@@ -145,37 +153,6 @@ _LAST = (
     Status.NO_FINITE_MINIMISER,
     Status.NUMERICAL_FAILURE,
 )
-
-
-class _Best:
-    """The best bounds so far, and what proves them."""
-
-    def __init__(self, problem: Problem):
-        self.upper = np.inf
-        self.lower = problem.least_value
-        self.size = float(np.abs(problem.baseline.upper).max())  # of the numbers that rounding is relative to
-        self.w: Floats = np.empty(0)
-        self.q: Floats = np.empty(0)
-
-    @property
-    def contradicts(self) -> bool:
-        return self.lower > self.upper + 1e-9 * max(abs(self.upper), self.size)
-
-    @property
-    def gap(self) -> float:
-        if self.contradicts:
-            return np.inf
-        return max(self.upper - self.lower, LEAST_GAP * abs(self.upper))
-
-    def within(self, tol: float, atol: float) -> bool:
-        return met_tolerance(self.gap, self.upper, tol, atol) is not None
-
-    def take(self, problem: Problem, found: Result, risks: Floats, lower: float) -> None:
-        upper, lower = problem.objective(found.w, risks), max(lower, found.lower_bound)
-        if upper < self.upper:
-            self.upper, self.w = upper, found.w
-        if lower > self.lower or not self.q.size:
-            self.lower, self.q = max(lower, self.lower), found.q
 
 
 def _minima(
@@ -228,9 +205,10 @@ def _mean_deviation(problem: Problem) -> float:
 def _bounds_of(problem: Problem, smooth: Problem, w: Floats, q: Floats) -> tuple[Floats, float]:
     """Return the true group risks, and a lower bound from the slopes of the smoothed losses."""
     oracle = Oracle(problem)
-    at = Oracle(smooth).evaluate(w, q)
+    smoothly = Oracle(smooth)
+    at = smoothly.evaluate(w, q)
     row_weights = problem.data.row_weights(q)
-    duals = balanced_slopes(smooth, at, row_weights) if problem.fit_intercept else slopes_at(smooth, at)
+    duals = balanced_slopes(smoothly, at, row_weights) if problem.fit_intercept else slopes_at(smooth, at)
     risks = oracle.risks(w)
     cut = cut_of_duals(oracle, at, duals, row_weights)
     if cut is None:

@@ -4,18 +4,15 @@ from abc import ABC
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from groupdro.oracle import Evaluation, Oracle
 from groupdro.problem import Problem
-from groupdro.run.stages import Preparation
+from groupdro.run.stages import Preparation, Stage
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Floats
-
-if TYPE_CHECKING:
-    from groupdro.run.result import TraceRow
 
 __all__ = [
     "BALL_OR_SEPARABLE",
@@ -24,6 +21,7 @@ __all__ = [
     "KNOWN_WEIGHTS",
     "SIMPLEX",
     "SOLVERS",
+    "Answer",
     "Requirement",
     "Solver",
     "State",
@@ -70,6 +68,22 @@ KNOWN_WEIGHTS = Requirement(
 )
 
 
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A model to return in place of the one with the smallest upper bound, because it is better in another respect.
+
+    Attributes
+    ----------
+    w : ndarray
+        The model. If it does not meet the tolerance when it is evaluated at the end, it is not returned.
+    mean_lower : float
+        Proven lower bound on the average of all models within the tolerance; minus infinity without one.
+    """
+
+    w: Floats
+    mean_lower: float = -np.inf
+
+
 @dataclass
 class State:
     """Fields common to the states of all solvers. A solver adds its own.
@@ -82,23 +96,23 @@ class State:
         Epochs done. Random numbers are a function of the seed and the epoch.
     begun : int
         Epochs completed by earlier stages.
-    handed_over : str
-        Why earlier stages handed over.
     stalled : bool
         Whether the solver cannot improve further, for example at the limit of floating-point accuracy.
     bounds : tuple of float
         Best lower and upper bound so far, set by the driver.
     allowed : float
         Largest upper bound that would meet the tolerance with this lower bound, set by the driver.
+    answer : Answer or None
+        The model to return, chosen by a stage within the tolerance.
     """
 
     evaluation: Evaluation
     epoch: int = field(default=0, kw_only=True)
     begun: int = field(default=0, kw_only=True)
-    handed_over: str = field(default="", kw_only=True)
     stalled: bool = field(default=False, kw_only=True)
     bounds: tuple[float, float] = field(default=(-np.inf, np.inf), kw_only=True)
     allowed: float = field(default=np.inf, kw_only=True)
+    answer: Answer | None = field(default=None, kw_only=True)
 
 
 class Solver(ABC):
@@ -113,8 +127,6 @@ class Solver(ABC):
     name: ClassVar[str]
     #: Whether its stages find every group's own minimum, and so turn risks into excess risks.
     finds_minima: ClassVar[bool] = False
-    #: Whether it begins only where others have met the tolerance, and chooses among the models that meet it.
-    polishes: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -128,11 +140,8 @@ class Solver(ABC):
         """Requirements on the problem, checked before the first pass."""
         return ()
 
-    def stages(self, problem: Problem, tol: float) -> "Sequence[Preparation | Solver]":
-        """Return the stages to run in order: preparations first, then solvers, each until it is done.
-
-        A stage that is itself composed of stages is replaced by them.
-        """
+    def stages(self, problem: Problem, tol: float) -> "Sequence[Preparation | Stage | Solver]":
+        """Return what to run in order: preparations first, then stages; a solver is short for a stage of it."""
         return (self,)
 
     def warm_up(self, oracle: Oracle) -> None:
@@ -146,28 +155,9 @@ class Solver(ABC):
         """Advance the state by one epoch and evaluate it there."""
         raise NotImplementedError(f"{type(self).__name__} has no epoch.")
 
-    def hand_over(self, state: Any, trace: "Sequence[TraceRow]") -> str:
-        """Return why the next stage should take over, or an empty string to continue.
-
-        The trace covers this stage only: what it has certified so far, and at what cost.
-        """
-        return "it stalled" if state.stalled else ""
-
     def refresh(self, oracle: Oracle, state: Any) -> None:
         """Repeat the last pass of a state, after the precision of passes has changed."""
         state.evaluation = oracle.evaluate(state.evaluation.w, state.evaluation.q)
-
-    def take_over(self, oracle: Oracle, state: State, w: Floats, q: Floats) -> "tuple[Solver, Any]":
-        """Return a solver that polishes, and its first state, after another solver has met the tolerance with w."""
-        raise NotImplementedError(f"{type(self).__name__} does not polish.")
-
-    def chosen(self, state: Any) -> tuple[Floats, Floats] | None:
-        """Return the model that a solver that polishes has chosen, with its group risks."""
-        return None
-
-    def mean_lower(self, state: Any) -> float:
-        """Return a lower bound on the average of all models that meet the tolerance, if the solver proves one."""
-        return -np.inf
 
     def describe(self, problem: Problem, tol: float) -> str:
         """Describe the solver that runs on a problem, and why if it was chosen automatically."""

@@ -1,9 +1,9 @@
-"""Work of a solver besides epochs: find group minima or a better start beforehand, and refine minima in between."""
+"""What a run is made of: preparations, stages that follow one another, and refinements of group minima in between."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from groupdro.certificate import Certificate
 from groupdro.oracle import Evaluation, Oracle
@@ -11,9 +11,40 @@ from groupdro.problem import GroupMinima
 from groupdro.utils.types import Floats
 
 if TYPE_CHECKING:
-    from groupdro.run.solver import State
+    from groupdro.run.result import TraceRow
+    from groupdro.run.solver import Solver, State
 
-__all__ = ["Budget", "Preparation", "Prepared", "Refinement"]
+__all__ = ["Budget", "Preparation", "Prepared", "Refinement", "Stage"]
+
+
+def _stalled(state: "State", _: "Sequence[TraceRow]") -> str:
+    """Return that the solver stalled, if it did."""
+    return "it stalled" if state.stalled else ""
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """A solver that runs before or after others.
+
+    Attributes
+    ----------
+    solver : Solver
+        The solver.
+    until : callable
+        Given the state and the trace of this stage, returns why the next stage should take over, or an empty string to
+        continue; by default when the solver has stalled.
+    begin : callable or None
+        Makes the first state from the oracle, the last state of the stage before, the best w so far, group weights and
+        the seed. By default `Solver.init` begins at these w and weights.
+    within_tolerance : bool
+        Whether the stage begins only once the tolerance is met, to choose among the models within it. Such stages
+        follow all others.
+    """
+
+    solver: "Solver"
+    until: "Callable[[State, Sequence[TraceRow]], str]" = _stalled
+    begin: "Callable[[Oracle, State, Floats, Floats, int], Any] | None" = None
+    within_tolerance: bool = False
 
 
 @dataclass(frozen=True)

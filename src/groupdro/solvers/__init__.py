@@ -2,8 +2,8 @@
 
 from groupdro.run.driver import solve
 from groupdro.run.result import OutputPair, Progress, Result, Status, TraceRow
-from groupdro.run.solver import Requirement, Solver, State
-from groupdro.run.stages import Budget, Preparation, Prepared, Refinement
+from groupdro.run.solver import Answer, Requirement, Solver, State
+from groupdro.run.stages import Budget, Preparation, Prepared, Refinement, Stage
 from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.aleg_theory import ALEGTheory
 from groupdro.solvers.alem import ALEM
@@ -17,6 +17,7 @@ __all__ = [
     "ALEG",
     "ALEM",
     "ALEGTheory",
+    "Answer",
     "Auto",
     "Budget",
     "DualAscent",
@@ -30,6 +31,7 @@ __all__ = [
     "Result",
     "SketchedSQP",
     "Solver",
+    "Stage",
     "State",
     "Status",
     "TailNewton",

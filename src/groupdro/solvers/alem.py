@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 
-from groupdro.problem import Problem
+import numpy as np
+
+from groupdro.oracle import Oracle
+from groupdro.problem import GroupMinima, Problem
+from groupdro.run.run import Run
 from groupdro.run.solver import Solver
-from groupdro.run.stages import Preparation
+from groupdro.run.stages import Budget, Preparation, Prepared, Stage
 from groupdro.solvers.aleg_theory import ALEGTheory, mean_size
 from groupdro.solvers.auto import Auto
-from groupdro.solvers.minima_stages import MinimaAsNeeded, MinimaOfAverages, MinimaOnce
+from groupdro.solvers.minima_stages import MinimaAsNeeded, MinimaOnce
 from groupdro.utils.arguments import check_flag, check_kind, check_number, check_whole
+from groupdro.utils.types import Floats
 
-__all__ = ["ALEM"]
+__all__ = ["ALEM", "MinimaOfAverages"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class ALEM(Solver):
             raise ValueError("stage_one_epochs needs all rows in one process; use stage_one_passes.")
         self._second.check(problem)
 
-    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Stage | Solver]:
         """Bound every group's own minimum, unless they are given, then minimise the excess risks."""
         first = [self._first(problem)] if problem.group_minima is None else []
         return [*first, *self._second.stages(problem, tol)]
@@ -101,3 +106,54 @@ class ALEM(Solver):
         """Describe both stages."""
         first = self.stage_one.describe(problem, tol) if self.stage_one is not None else "the default"
         return f"alem: {first} for each group, then {self._second.describe(problem, tol)}"
+
+
+@dataclass(frozen=True)
+class MinimaOfAverages(Preparation):
+    """Run a number of epochs on each group alone, and take the risk of its average for its minimum, as in Algorithm 2.
+
+    The average, over which the excess risks are taken, is not the best model that the epochs have met. Solvers without
+    one return their best model.
+
+    Parameters
+    ----------
+    solver : Solver
+        Solver for a group's problem.
+    epochs : int
+        Epochs on each group.
+    """
+
+    solver: Solver
+    epochs: int
+
+    def run(self, oracle: Oracle, w: Floats, q: Floats, budget: Budget, seed: int) -> Prepared:
+        """Return the bounds of the averages, and the averages as the groups' models."""
+        del q
+        problem = oracle.problem
+        m = problem.n_groups
+        upper, lower = np.empty(m), np.zeros(m)
+        models = np.repeat(w[None], m, axis=0)
+        interrupted = rough = False
+        for i in range(m):
+            left = budget.passes_left(), budget.seconds_left()
+            if interrupted or min(left) <= 0:
+                upper[i:] = (oracle.risks(w) + problem.domain.penalty_at(problem.coef(w)))[i:]
+                rough = True
+                break
+            run = Run.of(
+                problem.group(i),
+                self.solver,
+                atol=0.0,
+                max_passes=left[0] * problem.n_rows / problem.data.all_sizes[i],
+                max_time=left[1],
+                callbacks=(lambda progress: progress.latest.epoch >= self.epochs,),
+                seed=seed,
+            )
+            found = run()
+            oracle.count_together(found.counters)
+            interrupted = found.interrupted
+            lower[i], upper[i], models[i] = found.lower_bound, found.upper_bound, found.w
+            if found.average is not None:
+                upper[i], models[i] = found.average.upper, found.average.w
+                oracle.counters.add(run.problem.n_rows, gradients=0)  # the pass at the average
+        return Prepared(GroupMinima(upper, lower, models=models), interrupted=interrupted, rough=rough or interrupted)

@@ -15,19 +15,22 @@ Newton would need less work from the current point, or ALEG if no Hessian can be
 stores every group's gradient, which must fit in memory; otherwise, with an L2 penalty and one output, it stores
 sketches of them. Dual ascent requires sparse rows and such a penalty. ALEG supports every domain and every set of
 weights.
+
+Some problems have a solver of their own, without estimates: an interior-point method if every row is a group; SQP with
+an active set if penalties or bounds apply to each coefficient; and SQP that starts from the solution of the problem of
+second moments if the loss is quadratic and these moments are small compared to the rows.
 """
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from groupdro.oracle.dual_sweep import shortening
 from groupdro.problem import Problem
 from groupdro.run.result import TraceRow, relative_gap
-from groupdro.run.solver import Solver
-from groupdro.run.stages import Preparation
+from groupdro.run.solver import Solver, State
+from groupdro.run.stages import Preparation, Stage
 from groupdro.solvers.aleg import ALEG
 from groupdro.solvers.compression import Compression, compression_pays
 from groupdro.solvers.dual_ascent import DualAscent
@@ -60,13 +63,13 @@ class Choice:
 
     Attributes
     ----------
-    stages : tuple of Preparation or Solver
+    stages : tuple of Preparation, Stage or Solver
         The solvers, each of which hands over to the next if that pays off, after preparations.
     reason : str
         The reason, as a sentence.
     """
 
-    stages: tuple[Preparation | Solver, ...]
+    stages: tuple[Preparation | Stage | Solver, ...]
     reason: str
 
 
@@ -78,7 +81,7 @@ def choose(problem: Problem, tol: float) -> Choice:
     problem : Problem
         The problem.
     tol : float
-        Relative tolerance.
+        Relative tolerance; 0 if only an absolute one is in force.
 
     Returns
     -------
@@ -87,7 +90,9 @@ def choose(problem: Problem, tol: float) -> Choice:
     """
     p = problem.model.size
     m = problem.n_groups
-    size = f"{problem.n_rows} rows, {p} parameters, {m} groups, tolerance {tol:.0e}"
+    goal = f"tolerance {tol:.0e}" if tol > 0 else "an absolute tolerance"
+    size = f"{problem.n_rows} rows, {p} parameters, {m} groups, {goal}"
+    tol = tol if tol > 0 else _NO_TOLERANCE
     aleg = ALEG()
     if m >= _TAIL_GROUPS and TailNewton().fits(problem):
         reason = f"interior point: every row is a group, and the subproblem in q would dominate ({size})"
@@ -98,8 +103,8 @@ def choose(problem: Problem, tol: float) -> Choice:
         why = f"the groups' gradients would not fit in memory ({size})"
         sketched = SketchedSQP()
         if m > MOST_APART and DualAscent().fits(problem):
-            ascent = _DualUntilSlow(tol=tol, passes=_dual_passes(problem), other=_HOPELESS, successor=sketched.name)
-            return Choice((ascent, sketched, aleg), f"dual ascent: {why}")
+            hopeless = AscentIsSlow(tol, passes=_dual_passes(problem), other=_HOPELESS, successor=sketched.name)
+            return Choice((Stage(DualAscent(), until=hopeless), sketched, aleg), f"dual ascent: {why}")
         if sketched.fits(problem):
             return Choice((sketched, aleg), f"sketched sqp: {why}")
         return Choice((aleg,), f"aleg: {why}")
@@ -116,14 +121,17 @@ def choose(problem: Problem, tol: float) -> Choice:
     if weights_are_costly(problem, tol):
         other = _sqp_work(problem, digits) / (_DUAL_ENTRY * _pass(problem))
         reason = f"dual ascent: there are many groups, and the subproblem in q would dominate ({size})"
-        return Choice((_DualUntilSlow(tol=tol, passes=dual, other=other), GroupSQP()), reason)
+        slow = AscentIsSlow(tol, passes=dual, other=other, successor="sqp")
+        return Choice((Stage(DualAscent(), until=slow), GroupSQP()), reason)
     if _epochs(_NEWTON_EPOCHS, digits) * newton <= _epochs(_LBFGS_EPOCHS, digits) * lbfgs:
         return Choice((exact,), f"sqp with the exact Hessian: it is cheap ({size})")
     reason = f"sqp with L-BFGS: the Hessian is expensive ({size})"
+    learned = GroupSQP("lbfgs")
     if p <= _NEWTON_LIMIT:
-        return Choice((_LbfgsUntilSlow(tol=tol, other="newton", epoch_work=newton / lbfgs), exact), reason)
-    lbfgs_first = _LbfgsUntilSlow(tol=tol, other="aleg", epoch_work=2.0)
-    return Choice((lbfgs_first, _AlegUntilSlow(), GroupSQP("lbfgs")), reason)
+        dearer = LbfgsIsDearer(tol, than="newton", epochs=_NEWTON_EPOCHS, epoch_work=newton / lbfgs)
+        return Choice((Stage(learned, until=dearer), exact), reason)
+    dearer = LbfgsIsDearer(tol, than="aleg", epochs=_ALEG_EPOCHS, epoch_work=2.0)
+    return Choice((Stage(learned, until=dearer), Stage(aleg, until=_aleg_is_slow), learned), reason)
 
 
 def weights_are_costly(problem: Problem, tol: float) -> bool:
@@ -189,56 +197,54 @@ def _gap_decrease(trace: Sequence[TraceRow], epochs: int = 0) -> float:
 
 
 @dataclass(frozen=True)
-class _LbfgsUntilSlow(GroupSQP):
-    """SQP with L-BFGS, until another solver would need less work from the current point.
+class LbfgsIsDearer:
+    """Whether another solver would need less work from the current point than SQP with L-BFGS.
 
     Parameters
     ----------
     tol : float
         Relative tolerance.
-    other : {"newton", "aleg"}
-        The other solver.
+    than : str
+        Name of the other solver.
+    epochs : tuple of float
+        Its epochs: a fixed number, and those for each digit.
     epoch_work : float
         Cost of one of its epochs, in passes.
     """
 
-    hessian: Any = "lbfgs"
-    _: KW_ONLY
-    tol: float = 1e-4
-    other: str = "newton"
-    epoch_work: float = 1.0
+    tol: float
+    than: str
+    epochs: tuple[float, float]
+    epoch_work: float
 
-    def hand_over(self, state: Any, trace: Sequence[TraceRow]) -> str:
+    def __call__(self, state: State, trace: Sequence[TraceRow]) -> str:
         """Compare the remaining cost at the rate of the last epochs with the other solver's."""
         if state.stalled:
-            return f"sqp stalled; {self.other} takes over"
-        needed = _NEWTON_EPOCHS if self.other == "newton" else _ALEG_EPOCHS
-        whole = _epochs(needed, max(-np.log10(self.tol), 0.0)) * self.epoch_work
+            return f"sqp stalled; {self.than} takes over"
+        whole = _epochs(self.epochs, max(-np.log10(self.tol), 0.0)) * self.epoch_work
         if len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < _TRIAL * whole:
             return ""
         fall = _gap_decrease(trace)
         gap = relative_gap(trace[-1].gap, trace[-1].upper)
         digits = max(float(np.log10(gap / self.tol)), 0.0) if np.isfinite(gap) else 1.0
-        work = _PATIENCE * _epochs(needed, digits) * self.epoch_work
+        work = _PATIENCE * _epochs(self.epochs, digits) * self.epoch_work
         if fall > 0.0 and np.log(10.0) * digits <= fall * work:
             return ""
-        return f"the gap fell by a factor of {np.exp(fall):.2f} per pass; {self.other} takes over"
+        return f"the gap fell by a factor of {np.exp(fall):.2f} per pass; {self.than} takes over"
+
+
+def _aleg_is_slow(state: State, trace: Sequence[TraceRow]) -> str:
+    """Return that the gap of ALEG took more passes per factor of ten than expected in the last epochs, if it did."""
+    if state.stalled:
+        return "it stalled"
+    if len(trace) <= _LOOK_BACK or _gap_decrease(trace) * _PATIENCE * 2.0 * _ALEG_EPOCHS[1] > np.log(10.0):
+        return ""
+    return f"the gap fell by a factor of {np.exp(_gap_decrease(trace)):.2f} per pass; sqp takes over"
 
 
 @dataclass(frozen=True)
-class _AlegUntilSlow(ALEG):
-    """ALEG, until its gap takes more passes per factor of ten than expected."""
-
-    def hand_over(self, state: Any, trace: Sequence[TraceRow]) -> str:
-        """Check the rate of the last epochs."""
-        if len(trace) <= _LOOK_BACK or _gap_decrease(trace) * _PATIENCE * 2.0 * _ALEG_EPOCHS[1] > np.log(10.0):
-            return ""
-        return f"the gap fell by a factor of {np.exp(_gap_decrease(trace)):.2f} per pass; sqp takes over"
-
-
-@dataclass(frozen=True)
-class _DualUntilSlow(DualAscent):
-    """Dual ascent, until it is expected to need more work for the rest than another solver for everything.
+class AscentIsSlow:
+    """Whether dual ascent is expected to need more work for the rest than another solver for everything.
 
     Parameters
     ----------
@@ -252,19 +258,20 @@ class _DualUntilSlow(DualAscent):
         Its name.
     """
 
-    _: KW_ONLY
-    tol: float = 1e-4
-    passes: float = _DUAL_PASSES
-    other: float = np.inf
-    successor: str = "sqp"
+    tol: float
+    passes: float
+    other: float
+    successor: str
 
-    def hand_over(self, state: Any, trace: Sequence[TraceRow]) -> str:
+    def __call__(self, state: State, trace: Sequence[TraceRow]) -> str:
         """Extrapolate the rate of the later half of the epochs, after as many passes as two digits should take.
 
         Over a few of them the gap may not fall at all, because the bounds of single epochs vary.
         """
-        if state.stalled or len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < 2.0 * self.passes:
-            return super().hand_over(state, trace)
+        if state.stalled:
+            return "it stalled"
+        if len(trace) <= _LOOK_BACK or trace[-1].passes - trace[0].passes < 2.0 * self.passes:
+            return ""
         fall = _gap_decrease(trace, max(_LOOK_BACK, len(trace) // 2))
         gap = relative_gap(trace[-1].gap, trace[-1].upper)
         left = max(float(np.log(gap / self.tol)), 0.0) if np.isfinite(gap) else np.log(10.0)
@@ -280,9 +287,9 @@ class Auto(Solver):
     name = "auto"
 
     def _choice(self, problem: Problem, tol: float) -> Choice:
-        return choose(problem, tol if tol > 0 else _NO_TOLERANCE)
+        return choose(problem, tol)
 
-    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Stage | Solver]:
         """Return the stages of the chosen solvers."""
         return self._choice(problem, tol).stages
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groupdro.kernels.arguments import CsrData, DualPoint
+from groupdro.kernels.arguments import DUAL_FEATURE, CsrData, DualPoint, records
 from groupdro.oracle import Oracle
 from groupdro.oracle.dual_sweep import sweep
 from groupdro.problem import Problem
@@ -135,15 +135,15 @@ class DualAscent(Solver):
         settled = state.settled
         w = at.w.copy() if settled else np.zeros(problem.shape)
         state.settled = True
-        table = np.zeros((problem.data.n_features, 2))
+        features = records(DUAL_FEATURE, problem.data.n_features)
         free = problem.intercept(w)
         q = at.q.copy()
-        table[:, 0] = problem.coef(w)
+        features["w"] = problem.coef(w)
         order = np.random.default_rng([state.seed, state.epoch]).permutation(problem.n_groups)
-        point = DualPoint(state.slopes, state.heights, q, table, float(free.sum()))
+        point = DualPoint(state.slopes, state.heights, q, features, np.empty(0), float(free.sum()))
         objective, violation = sweep(oracle, order, point, state.proximal, _RELAXATION if settled else 0.0)
         free += state.proximal * violation
-        problem.coef(w)[...] = table[:, 0]
+        problem.coef(w)[...] = features["w"]
         # Near its maximum the objective rises by no more than rounding while the model still moves.
         same = abs(objective - state.objective) <= _RISEN * abs(objective)
         same = same and bool(np.linalg.norm(w - at.w) <= _STILL * np.linalg.norm(w))

@@ -31,7 +31,7 @@ from groupdro.solvers.minima_search import MinimaSearch, group_sqp
 from groupdro.solvers.sqp import GroupSQP
 from groupdro.utils.types import Floats
 
-__all__ = ["MinimaAsNeeded", "MinimaOfAverages", "MinimaOnce"]
+__all__ = ["MinimaAsNeeded", "MinimaOnce"]
 
 _FIRST_PASSES = 6.0  # over every group, before anything is known about the excess risks
 _FIRST_WIDTH = 0.03  # relative to the risk at zero, at which a group's first passes end
@@ -97,57 +97,6 @@ class MinimaOnce(Preparation):
         found = run()
         oracle.count_together(found.counters)
         return found
-
-
-@dataclass(frozen=True)
-class MinimaOfAverages(Preparation):
-    """Run a number of epochs on each group alone, and take the risk of its average for its minimum, as in Algorithm 2.
-
-    The average, over which the excess risks are taken, is not the best model that the epochs have met. Solvers without
-    one return their best model.
-
-    Parameters
-    ----------
-    solver : Solver
-        Solver for a group's problem.
-    epochs : int
-        Epochs on each group.
-    """
-
-    solver: Solver
-    epochs: int
-
-    def run(self, oracle: Oracle, w: Floats, q: Floats, budget: Budget, seed: int) -> Prepared:
-        """Return the bounds of the averages, and the averages as the groups' models."""
-        del q
-        problem = oracle.problem
-        m = problem.n_groups
-        upper, lower = np.empty(m), np.zeros(m)
-        models = np.repeat(w[None], m, axis=0)
-        interrupted = rough = False
-        for i in range(m):
-            left = budget.passes_left(), budget.seconds_left()
-            if interrupted or min(left) <= 0:
-                upper[i:] = (oracle.risks(w) + problem.domain.penalty_at(problem.coef(w)))[i:]
-                rough = True
-                break
-            run = Run.of(
-                problem.group(i),
-                self.solver,
-                atol=0.0,
-                max_passes=left[0] * problem.n_rows / problem.data.all_sizes[i],
-                max_time=left[1],
-                callbacks=(lambda progress: progress.latest.epoch >= self.epochs,),
-                seed=seed,
-            )
-            found = run()
-            oracle.count_together(found.counters)
-            interrupted = found.interrupted
-            lower[i], upper[i], models[i] = found.lower_bound, found.upper_bound, found.w
-            if found.average is not None:
-                upper[i], models[i] = found.average.upper, found.average.w
-                oracle.counters.add(run.problem.n_rows, gradients=0)  # the pass at the average
-        return Prepared(GroupMinima(upper, lower, models=models), interrupted=interrupted, rough=rough or interrupted)
 
 
 @dataclass(frozen=True)

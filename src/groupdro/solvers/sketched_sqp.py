@@ -23,6 +23,7 @@ from groupdro.oracle.along import (
     values_along,
 )
 from groupdro.oracle.first_curvature import FirstCurvature, column_curvature
+from groupdro.oracle.intercept import zero_of_slope
 from groupdro.problem import Problem
 from groupdro.problem.linear_model import LinearModel
 from groupdro.run.solver import KNOWN_WEIGHTS, Requirement, Solver, State
@@ -43,7 +44,7 @@ _LEAST_COSINE = 1e-2  # between a step and its change, below which the pair is l
 _PRICE = 0.1  # of moving weights, relative to what moving all to the worst group would gain
 _SUFFICIENT = 1e-4
 _HALVINGS = 12
-_INTERCEPT_STEPS = 5
+_INTERCEPT_EVALS = 5
 _SMALL_SLOPE = 1e-3  # along the intercept, relative to that before its steps
 _FLAT = 1e-6  # curvature along the intercept, relative to the largest, that counts as this much
 _MOST_FAILURES = 2
@@ -272,23 +273,13 @@ def _both(problem: Problem, moved: Floats | float) -> Array:
 
 
 def _best_shift(problem: Problem, weights: Floats, margins: Floats) -> float:
-    """Return a change of the intercept under which the weighted slope is smaller, by a few Newton steps.
+    """Return a change of the intercept under which the weighted slope is much smaller, for a few evaluations."""
+    first, curvature = slope_and_curvature(problem, weights, margins, 0.0)
 
-    A step is as long as the units of y require, and halved where it goes too far.
-    """
-    best = 0.0
-    step = 0.0
-    least = np.inf
-    enough = 0.0
-    for _ in range(_INTERCEPT_STEPS):
-        slope, curvature = slope_and_curvature(problem, weights, margins, best + step)
-        enough = enough or _SMALL_SLOPE * abs(slope)
-        if abs(slope) < least:
-            best = best + step
-            least = abs(slope)
-            step = -slope / max(curvature, _FLAT * problem.curvature)
-        else:
-            step *= 0.5
-        if least <= enough:
-            break
-    return best
+    def derivatives(shift: float) -> tuple[float, float, float]:
+        slopes = slope_and_curvature(problem, weights, margins, shift) if shift else (first, curvature)
+        return *slopes, _SMALL_SLOPE * abs(first)
+
+    # The first step is as long as the units of y require.
+    stride = abs(first) / max(curvature, _FLAT * problem.curvature)
+    return zero_of_slope(derivatives, stride, _INTERCEPT_EVALS)[0]

@@ -14,6 +14,7 @@ lower bound L on min_w F(w, q) proves
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from groupdro.oracle import Oracle
 from groupdro.oracle.groups import GroupEvaluation, evaluate_groups
 from groupdro.problem import Problem
 from groupdro.problem.domains import penalty_room
-from groupdro.run.solver import Solver, State
-from groupdro.run.stages import Preparation
+from groupdro.run.solver import Answer, Solver, State
+from groupdro.run.stages import Preparation, Stage
 from groupdro.solvers.auto import MOST_GRADIENT_VALUES, weights_are_costly
 from groupdro.solvers.simplex_qp import solve_simplex_qp
 from groupdro.solvers.sqp import GroupSQP, Point, SqpState, ball_of, between
@@ -34,22 +35,30 @@ from groupdro.utils.types import Floats
 
 __all__ = ["LeastAverage", "SlackStage"]
 
-_LEAST_SLACK = 1e-9  # relative tolerance below which the slack is mere rounding
-_SHARP = 0.15  # share of the slack that the gap may take: the level depends on the lower bound
-_MOST_SHARPENING = 8  # epochs for that; L-BFGS takes about four per digit
-_FALLS = 0.9  # largest ratio of successive gaps for which another one is worth its pass
-_KEPT = 1e-3  # share of the slack left unused, so that rounding does not lead beyond the level
-_WORTHWHILE = 0.05  # promised decrease of the average, relative to that so far, below which the stage ends
-_NEGLIGIBLE = 0.01  # the same relative to the tolerance times the average, before there is any decrease
-_MOST_STEPS = 12
-_TRIES = 4  # evaluations of losses on a segment
-_MOST_DAMPING = 1e4  # relative to each parameter's largest curvature
-_ENTRIES = 20  # most rounds in which groups enter the program
-_ROUNDS = 8  # most programs for one step
-_SAME_SCALE = 0.2  # relative change of the curvature's scale that needs no further program
-_SUFFICIENT = 1e-4
-_HALVINGS = 12
 _ALL_ROWS = "(all rows)"
+
+
+class Settings(NamedTuple):
+    """Numbers of the stage. ``python -m benchmarks.default_fit slack`` measures what they cost and gain together."""
+
+    least_slack: float = 1e-9  # relative tolerance below which the slack is mere rounding
+    gap_share: float = 0.15  # of the slack: a larger gap is made smaller first, because the level depends on its bound
+    most_sharpening: int = 8  # epochs for that; L-BFGS takes about four per digit
+    falling: float = 0.9  # largest ratio of successive gaps for which another one is worth its pass
+    unused: float = 1e-3  # share of the slack that is left, so that rounding does not lead beyond the level
+    worthwhile: float = 0.05  # promised decrease of the average, relative to that so far, below which the stage ends
+    negligible: float = 0.01  # the same relative to the tolerance times the average, before there is any decrease
+    most_steps: int = 12
+    segment_tries: int = 4  # evaluations of losses on a segment, which take no pass
+    most_damping: float = 1e4  # relative to each parameter's largest curvature
+    most_entries: int = 20  # rounds in which groups enter the program of a step
+    most_programs: int = 8  # for one step, until multipliers and curvature agree
+    same_scale: float = 0.2  # relative change of the curvature's scale that needs no further program
+    sufficient: float = 1e-4  # share of the promised decrease that a step must keep
+    halvings: int = 12  # of a step
+
+
+SETTINGS = Settings()
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +87,14 @@ class LeastAverage(Solver):
         """Raise if a problem lacks something that the solver requires."""
         self.solver.check(problem)
 
-    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Solver]:
+    def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Stage | Solver]:
         """Return the stages of the solver, and the one that uses the slack if there is any."""
         stages = self.solver.stages(problem, tol)
         excess = problem.group_minima is not None or self.solver.finds_minima
         if not _has_slack(problem, tol) or (self.base is None and excess):
             return stages
-        return [*stages, SlackStage(tol=tol, base=self.base, row_weights=self.row_weights)]
+        slack = SlackStage(tol=tol, base=self.base, row_weights=self.row_weights)
+        return [*stages, Stage(slack, begin=slack.begin, within_tolerance=True)]
 
     def describe(self, problem: Problem, tol: float) -> str:
         """Describe the solver."""
@@ -93,7 +103,7 @@ class LeastAverage(Solver):
 
 def _has_slack(problem: Problem, tol: float) -> bool:
     """Return whether a tolerance leaves slack, and whether the stage supports the problem and is worth its time."""
-    if problem.n_groups == 1 or not problem.weight_set.is_simplex or tol < _LEAST_SLACK:
+    if problem.n_groups == 1 or not problem.weight_set.is_simplex or tol < SETTINGS.least_slack:
         return False
     if isinstance(problem.loss, Quantile):
         return False  # the tolerance of a smoothed problem is not that of the true one
@@ -124,8 +134,6 @@ class SlackState(SqpState):
         group risks.
     first_mean, best_mean : float
         Average of the first and of the best model.
-    mean_lower : float
-        Proven lower bound: no model within the level has a smaller average.
     multipliers : ndarray of shape (n_groups,)
         Of the groups' constraints, in the last program.
     scale : float
@@ -146,7 +154,6 @@ class SlackState(SqpState):
     best: Point = field(kw_only=True)
     first_mean: float = field(default=np.inf, kw_only=True)
     best_mean: float = field(default=np.inf, kw_only=True)
-    mean_lower: float = field(default=-np.inf, kw_only=True)
     multipliers: Floats = field(kw_only=True)
     scale: float = field(default=1.0, kw_only=True)
     price: float = field(default=1.0, kw_only=True)
@@ -173,6 +180,8 @@ class _Continued(GroupSQP):
 class SlackStage(_Continued):
     """Decreases the average within the tolerance, from where another solver has met it.
 
+    After every step, the answer of the state is the feasible model with the smallest average so far.
+
     Parameters
     ----------
     tol : float
@@ -181,39 +190,34 @@ class SlackStage(_Continued):
         As in `LeastAverage`.
     """
 
-    polishes = True
-
     _: KW_ONLY
     tol: float = 1e-4
     base: Floats | None = None
     row_weights: Floats | None = None
 
-    def take_over(self, oracle: Oracle, state: State, w: Floats, q: Floats) -> tuple["SlackStage", SlackState]:
-        """Continue from the state of another solver that has met the tolerance with w, by its last pass if possible."""
+    def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> SlackState:
+        """Evaluate a model that meets the tolerance."""
+        return self._continued(oracle, super().init(oracle, w, q, seed))
+
+    def begin(self, oracle: Oracle, state: State, w: Floats, q: Floats, seed: int) -> SlackState:
+        """Continue from the last pass of SQP, with the curvature that it has learned, if that pass was at w."""
         if isinstance(state, SqpState) and np.array_equal(state.groups.w, w) and state.groups.single is None:
-            begun = state
-        else:
-            begun = GroupSQP().init(oracle, w, q, 0)
-        groups = begun.groups
-        known = {name: value for name, value in vars(begun).items() if name in SqpState.__dataclass_fields__}
-        known |= {"epoch": state.epoch, "begun": state.epoch, "handed_over": state.handed_over, "stalled": False}
+            return self._continued(oracle, state)
+        return self.init(oracle, w, q, seed)
+
+    def _continued(self, oracle: Oracle, state: SqpState) -> SlackState:
+        """Return the first state of this stage, from one of SQP."""
+        groups = state.groups
+        known = {name: value for name, value in vars(state).items() if name in SqpState.__dataclass_fields__}
+        known["stalled"] = False
         best = groups.w, groups.margins, groups.group_risks
-        continued = replace(self, hessian="lbfgs" if groups.hessian is None else "newton")
-        return continued, SlackState(
+        return SlackState(
             **known,
             whole=self._with_average(oracle),
             first=best,
             best=best,
             multipliers=np.zeros(oracle.problem.n_groups),
         )
-
-    def chosen(self, state: SlackState) -> tuple[Floats, Floats] | None:
-        """Return the feasible model with the smallest average so far, and its risks."""
-        return None if state.level == np.inf else (state.best[0], state.best[2][: len(state.multipliers)])
-
-    def mean_lower(self, state: SlackState) -> float:
-        """Return the proven lower bound on the average."""
-        return state.mean_lower
 
     def epoch(self, oracle: Oracle, state: SqpState) -> None:
         """Raise the lower bound if it takes much of the slack; otherwise make a step towards a smaller average."""
@@ -223,11 +227,11 @@ class SlackStage(_Continued):
             gap = state.bounds[1] - state.bounds[0]
             slack = state.allowed - state.bounds[0]
             unknown = 2.0 * problem.baseline.width_at(state.evaluation.q)  # no gap of excess risks can be smaller
-            falls = gap <= _FALLS * state.last_gap
-            if gap > max(_SHARP * slack, unknown) and falls and state.sharpened < _MOST_SHARPENING:
+            falls = gap <= SETTINGS.falling * state.last_gap
+            if gap > max(SETTINGS.gap_share * slack, unknown) and falls and state.sharpened < SETTINGS.most_sharpening:
                 state.last_gap = gap
-                _Continued(self.hessian, memory=self.memory).epoch(oracle, state)
-                state.sharpened = _MOST_SHARPENING if state.stalled else state.sharpened + 1
+                _Continued(memory=self.memory).epoch(oracle, state)
+                state.sharpened = SETTINGS.most_sharpening if state.stalled else state.sharpened + 1
                 state.stalled = False
                 return
             self._begin(state)
@@ -237,18 +241,18 @@ class SlackStage(_Continued):
         super().epoch(state.whole, state)
         state.evaluation = observed  # the mixture of the average and the worst says little about the worst alone
         state.steps_taken += 1
-        state.stalled |= state.finished or state.steps_taken >= _MOST_STEPS
+        state.stalled |= state.finished or state.steps_taken >= SETTINGS.most_steps
         if state.stalled:
             # The first model is farthest below the level: little of it makes the last one feasible.
             here = state.groups
             self._keep_feasible(state.whole.problem, state, state.first, (here.w, here.margins, here.group_risks))
-            self._bound(state)
+        state.answer = Answer(state.best[0], self._mean_lower(state) if state.stalled else -np.inf)
 
     def _begin(self, state: SlackState) -> None:
         """Set the level, and start from the current model."""
         lower = state.bounds[0]
         whole = state.whole.problem
-        state.level = lower + (1.0 - _KEPT) * (state.allowed - lower)
+        state.level = lower + (1.0 - SETTINGS.unused) * (state.allowed - lower)
         if self.base is None:
             self._see_average(state)
         here = state.groups
@@ -264,7 +268,7 @@ class SlackStage(_Continued):
         average = self._weights(state.whole.problem)
         worst = np.zeros(len(average))
         worst[: len(state.evaluation.q)] = state.evaluation.q
-        state.groups = self._evaluate_apart(state.whole, state.groups.w, 0.5 * (average + worst))
+        state.groups = self._evaluate_apart(state.whole, state, state.groups.w, 0.5 * (average + worst))
 
     def _with_average(self, oracle: Oracle) -> Oracle:
         """Return the oracle of the problem with a group of all rows, if that represents the average."""
@@ -288,11 +292,11 @@ class SlackStage(_Continued):
 
     # ------------------------------------------------------------------ a step
 
-    def _evaluate_apart(self, oracle: Oracle, w: Floats, q: Floats) -> GroupEvaluation:
+    def _evaluate_apart(self, oracle: Oracle, state: SqpState, w: Floats, q: Floats) -> GroupEvaluation:
         """Make a pass, with the Hessian of the average apart from that of the other weights."""
         problem = oracle.problem
-        if not self._newton(problem):
-            return self._evaluate(oracle, w, q)
+        if state.groups.hessian is None:
+            return self._evaluate(oracle, state, w, q)
         base = self._weights(problem)
         share = _share_of(base, q)
         found = evaluate_groups(oracle, w, np.maximum(q - share * base, 0.0), apart_q=base)
@@ -335,14 +339,14 @@ class SlackStage(_Continued):
         slack = -float(excess.max())
         most = self._mean(problem, here.w, here.group_risks) + float(base @ problem.baseline.upper)
         estimated = False
-        for _ in range(_ROUNDS):
+        for _ in range(SETTINGS.most_programs):
             step, multipliers, fall, expected = self._solve_program(problem, state, excess)
             first = 1.0 + float(np.sqrt(max(fall, 0.0) / (2.0 * slack))) if slack > 0.0 else 1.0
             scale = 1.0 + float(multipliers.sum())
             if fall > most and here.hessian is not None and here.apart is None:
                 self._see_average(state)
                 here = state.groups
-            elif fall > most and here.hessian is not None and state.damping < _MOST_DAMPING:
+            elif fall > most and here.hessian is not None and state.damping < SETTINGS.most_damping:
                 # The model promises more than the average can fall, as for piecewise linear losses: trust it less.
                 state.damping = max(100.0 * state.damping, 1e-8)
             elif state.scale == 1.0 < first:
@@ -350,7 +354,7 @@ class SlackStage(_Continued):
                 # and the worst value rises by s^2 * fall / 2, which the slack allows up to s = sqrt(2 * slack / fall).
                 state.scale = first
                 estimated = True
-            elif estimated or abs(scale - state.scale) <= _SAME_SCALE * state.scale:
+            elif estimated or abs(scale - state.scale) <= SETTINGS.same_scale * state.scale:
                 break
             else:
                 state.scale = scale
@@ -382,7 +386,7 @@ class SlackStage(_Continued):
         share = 1.0 / state.scale
         inside = state.multipliers > 0
         inside[np.argsort(-excess)[:WORKING_SET]] = True  # of groups that tie, some
-        for _ in range(_ENTRIES):
+        for _ in range(SETTINGS.most_entries):
             working = np.flatnonzero(inside)
             rows = np.vstack([average, gradients[working]]) + penalty * pull.ravel()
             program = _LevelProgram(rows=share * rows, values=share * np.append(0.0, excess[working]), share=share)
@@ -418,11 +422,12 @@ class SlackStage(_Continued):
         here = state.groups
         before = self._merit(problem, state, here.w, here.group_risks)
         left = state.best_mean - (before - promised)
-        if left <= max(_WORTHWHILE * (state.first_mean - state.best_mean), _NEGLIGIBLE * self.tol * state.best_mean):
+        gained = state.first_mean - state.best_mean
+        if left <= max(SETTINGS.worthwhile * gained, SETTINGS.negligible * self.tol * state.best_mean):
             state.finished = True
             return None
         evaluate = self._evaluate if here.apart is None else self._evaluate_apart
-        there = evaluate(oracle, problem.within_domain(here.w + step), q)
+        there = evaluate(oracle, state, problem.within_domain(here.w + step), q)
         full: Point = (there.w, there.margins, there.group_risks)
         self._keep_feasible(problem, state, state.best, full)
         # Curvature is learned at the end of a step even if it misses the level: the best feasible model is kept anyway.
@@ -430,11 +435,11 @@ class SlackStage(_Continued):
             return there
         first: Point = (here.w, here.margins, here.group_risks)
         t = 1.0
-        for _ in range(_HALVINGS):
+        for _ in range(SETTINGS.halvings):
             t *= 0.5
             w, _, risks = between(problem, first, full, t)
-            if self._merit(problem, state, w, risks) <= before - _SUFFICIENT * t * promised:
-                shorter = evaluate(oracle, w, q)
+            if self._merit(problem, state, w, risks) <= before - SETTINGS.sufficient * t * promised:
+                shorter = evaluate(oracle, state, w, q)
                 self._keep_feasible(problem, state, state.best, (w, shorter.margins, shorter.group_risks))
                 return shorter
         return None
@@ -449,7 +454,7 @@ class SlackStage(_Continued):
         below, above = (float(self._excess(problem, state, w, risks).max()) for w, _, risks in (start, there))
         found = [there] if above <= 0.0 else []
         halve = False
-        for _ in range(0 if found or below > 0.0 or not np.isfinite(above) else _TRIES):
+        for _ in range(0 if found or below > 0.0 or not np.isfinite(above) else SETTINGS.segment_tries):
             t = low + (high - low) * (0.5 if halve else below / (below - above))
             point = between(problem, start, there, t)
             excess = float(self._excess(problem, state, point[0], point[2]).max())
@@ -467,8 +472,8 @@ class SlackStage(_Continued):
 
     # ------------------------------------------------------------------ bound
 
-    def _bound(self, state: SlackState) -> None:
-        """Compute the bound on the average that the multipliers of the last program prove."""
+    def _mean_lower(self, state: SlackState) -> float:
+        """Return the bound on the average that the multipliers of the last program prove."""
         problem = state.whole.problem
         here = state.groups
         q = self._weights(problem).copy()
@@ -480,12 +485,11 @@ class SlackStage(_Continued):
             at = replace(at, bend=hessian[:, -problem.model.n_outputs :])
         cut = balance(state.whole, at) if problem.fit_intercept else linearise(state.whole, at)
         if cut is None:
-            return
+            return -np.inf
         # For models within the tolerance, the penalty is at most what is allowed minus their values.
         least = float((-problem.baseline.upper[: len(state.multipliers)]).max())
         room = penalty_room(state.allowed, least, float(np.abs(problem.baseline.upper).max()))
-        bound = scale * cut.bound(problem, problem.domain.within(room)) - (scale - 1.0) * state.allowed
-        state.mean_lower = max(state.mean_lower, bound)
+        return scale * cut.bound(problem, problem.domain.within(room)) - (scale - 1.0) * state.allowed
 
 
 def _share_of(base: Floats, q: Floats) -> float:

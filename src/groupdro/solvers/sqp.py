@@ -1,7 +1,7 @@
 """Sequential quadratic programming on all groups at once, for high accuracy if passes are cheap."""
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,20 +22,26 @@ from groupdro.utils.types import Array, Floats
 __all__ = ["GroupSQP", "Point", "SqpState", "ball_of", "between"]
 
 
-_NEWTON_SIZE = 600  # parameters up to which the Hessian is formed and factored
-_SUFFICIENT = 1e-4
-_NEAR = 0.01  # promised decrease, relative to the objective, from which a step that fails is worth a correction
-_HALVINGS = 12
-_SHORTEST = 1e-12  # share of a step after which overflows are no longer its fault
-_LEAST_DAMPING = 1e-28  # the same, relative to each parameter's largest curvature
-_LARGEST_DAMPING = 1e50  # makes steps of next to nothing, and leaves room for products
-_TRIALS = 30  # most multipliers of the ball to try
-_EDGE = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
-_MOST_FAILURES = 8  # consecutive failed line searches after which rounding must be the cause
-_ROUNDING = 1e-15  # relative to the objective
-_SAMPLES = (0, 2, 5, 10, 20, 40)  # epochs at which the curvature is sampled
-_SAMPLED_ROWS = 2000
-_NOISE = 1e-13  # the same if outputs cancel: a step that promises nothing may still reduce the gradient to zero
+class Settings(NamedTuple):
+    """Numbers of the solver. ``tests/house/passes.py`` counts the passes that they lead to on small problems."""
+
+    newton_size: int = 600  # parameters up to which the Hessian is formed and factored
+    sufficient: float = 1e-4  # share of the promised decrease that a step must keep
+    near: float = 0.01  # promised decrease, relative to the objective, from which a failed step is worth a correction
+    halvings: int = 12  # of a step
+    shortest: float = 1e-12  # share of a step after which overflows are no longer its fault
+    least_damping: float = 1e-28  # relative to each parameter's largest curvature
+    largest_damping: float = 1e50  # makes steps of next to nothing, and leaves room for products
+    most_multipliers: int = 30  # of the ball to try
+    edge: float = 1e-3  # distance from the ball's edge, relative to the step, at which a multiplier is good enough
+    most_failures: int = 8  # consecutive line searches after which rounding must be the cause
+    rounding: float = 1e-15  # relative to the objective
+    noise: float = 1e-13  # the same if outputs cancel: a step that promises nothing may still level the gradient
+    sampled_epochs: tuple[int, ...] = (0, 2, 5, 10, 20, 40)  # at which the curvature is sampled
+    sampled_rows: int = 2000
+
+
+SETTINGS = Settings()
 
 
 Point = tuple[Floats, Array, Floats]  # parameters, outputs of the rows, group risks
@@ -69,7 +75,7 @@ class SqpState(State):
     changes: list[Floats] = field(default_factory=list)
     multiplier: float = 0.0
     failures: int = 0
-    damping: float = _LEAST_DAMPING
+    damping: float = SETTINGS.least_damping
 
 
 @dataclass(frozen=True)
@@ -110,27 +116,31 @@ class GroupSQP(Solver):
         """Return whether the curvature may be learned; active-set steps form it along the parameters that move."""
         return problem.domain.ball is not None
 
-    def _newton(self, problem: Problem) -> bool:
+    def _forms_hessian(self, problem: Problem) -> bool:
         if not self._may_learn_curvature(problem):
-            return problem.model.size <= _NEWTON_SIZE
-        return self.hessian == "newton" or (self.hessian == "auto" and problem.model.size <= _NEWTON_SIZE)
-
-    def _evaluate(self, oracle: Oracle, w: Floats, q: Floats) -> GroupEvaluation:
-        return evaluate_groups(oracle, w, q, hessian=self._newton(oracle.problem))
+            return problem.model.size <= SETTINGS.newton_size
+        return self.hessian == "newton" or (self.hessian == "auto" and problem.model.size <= SETTINGS.newton_size)
 
     def init(self, oracle: Oracle, w: Floats, q: Floats, seed: int) -> SqpState:
         """Evaluate the start."""
-        problem = oracle.problem
-        groups = self._evaluate(oracle, w, q)
+        groups = evaluate_groups(oracle, w, q, hessian=self._forms_hessian(oracle.problem))
         state = SqpState(groups.at(q), groups)
-        self._reset_curvature(problem, state)
+        self._reset_curvature(oracle.problem, state)
         return state
+
+    @staticmethod
+    def _evaluate(oracle: Oracle, state: SqpState, w: Floats, q: Floats) -> GroupEvaluation:
+        """Make a pass elsewhere, with the Hessian if the state has it."""
+        return evaluate_groups(oracle, w, q, hessian=state.groups.hessian is not None)
+
+    def _learns_curvature(self, problem: Problem, state: SqpState) -> bool:
+        return self._may_learn_curvature(problem) and state.groups.hessian is None
 
     def _reset_curvature(self, problem: Problem, state: SqpState) -> None:
         """Reset the approximation to the curvature of the columns."""
         state.steps.clear()
         state.changes.clear()
-        if self._may_learn_curvature(problem) and not self._newton(problem):
+        if self._learns_curvature(problem, state):
             state.diagonal = column_curvature(problem)
             state.directions = np.empty((problem.data.n_features, 0))
 
@@ -138,7 +148,7 @@ class GroupSQP(Solver):
         """Repeat the pass at the iterate, with the Hessian of the same weights."""
         at = state.groups
         assert at.hessian_q is not None  # a pass of this solver has it
-        state.groups = self._evaluate(oracle, at.w, at.hessian_q)
+        state.groups = self._evaluate(oracle, state, at.w, at.hessian_q)
         state.evaluation = state.groups.at(state.evaluation.q)
 
     def epoch(self, oracle: Oracle, state: SqpState) -> None:
@@ -147,7 +157,7 @@ class GroupSQP(Solver):
         here = state.groups
         w = here.w
         values = problem.group_values(here.group_risks)
-        learns = self._may_learn_curvature(problem) and not self._newton(problem)
+        learns = self._learns_curvature(problem, state)
         if learns:
             self._sample_curvature(oracle, state)
 
@@ -160,15 +170,16 @@ class GroupSQP(Solver):
             # Neither the model's curvature nor rounding allows descent along this step.
             self._reset_curvature(problem, state)
             state.evaluation = here.at(self._at_rest(problem, state, q))
-            state.damping = min(max(100.0 * state.damping, 1e-6), _LARGEST_DAMPING)
+            state.damping = min(max(100.0 * state.damping, 1e-6), SETTINGS.largest_damping)
             self._note_failure(state)
             return
         length = float(np.linalg.norm(there.w - w)) / max(float(np.linalg.norm(step)), 1e-300)
         if length > 0.9:
-            state.damping = max(0.1 * state.damping, _LEAST_DAMPING)
+            state.damping = max(0.1 * state.damping, SETTINGS.least_damping)
         elif length < 0.2:
-            state.damping = min(max(10.0 * state.damping, LEAST_RIDGE), _LARGEST_DAMPING)
-        rests = promised <= _ROUNDING * abs(problem.weight_set.support(values))  # a step, but only one within rounding
+            state.damping = min(max(10.0 * state.damping, LEAST_RIDGE), SETTINGS.largest_damping)
+        # Whether this was a step, but only one within rounding.
+        rests = promised <= SETTINGS.rounding * abs(problem.weight_set.support(values))
 
         # 3. Update of the curvature from the step.
         if learns:
@@ -200,12 +211,12 @@ class GroupSQP(Solver):
         """Search for outstanding directions, less and less often, as long as there are any."""
         problem = oracle.problem
         age = state.epoch - state.begun
-        due = age in _SAMPLES and (age == 0 or state.directions.size > 0)
+        due = age in SETTINGS.sampled_epochs and (age == 0 or state.directions.size > 0)
         if not (due and problem.data.rows.combinable and problem.data.can_draw):
             return
         # Draw groups by their weights: groups without weight add no curvature to the Lagrangian.
         q = state.evaluation.q
-        n = min(_SAMPLED_ROWS, problem.n_rows)
+        n = min(SETTINGS.sampled_rows, problem.n_rows)
         groups = np.searchsorted(np.cumsum(q) / q.sum(), (np.arange(n) + 0.5) / n).clip(0, len(q) - 1)
         members = problem.data.draw_members(groups, 1, np.random.default_rng([1 << 20, age]))[0]
         draw = Draw(members, groups, 1.0 / (n * q[groups]))
@@ -233,7 +244,7 @@ class GroupSQP(Solver):
             flat, x = active.solve(program)
             return flat.reshape(here.w.shape), program.total * x
 
-        rounding = _ROUNDING * abs(problem.weight_set.support(values))
+        rounding = SETTINGS.rounding * abs(problem.weight_set.support(values))
         found = solve_for_groups(moving, values, gradients, penalty * pull.ravel(), known, rounding, solve)
         step, known, expected = found
         fall = problem.weight_set.support(values) - problem.weight_set.support(expected)
@@ -281,7 +292,7 @@ class GroupSQP(Solver):
         found: tuple[Floats, Floats] | None = None
         trial = high
         stayed = 0
-        for _ in range(_TRIALS):
+        for _ in range(SETTINGS.most_multipliers):
             step, x, reach = model(trial)
             if reach <= 1.0:
                 found = (step, x)
@@ -289,7 +300,7 @@ class GroupSQP(Solver):
                 inner = float(np.log(reach))
                 stayed = max(stayed, 0) + 1
                 outside *= 0.5 if stayed > 1 else 1.0
-                if 1.0 - reach <= _EDGE * min(1.0, float(np.linalg.norm(step)) / radius):
+                if 1.0 - reach <= SETTINGS.edge * min(1.0, float(np.linalg.norm(step)) / radius):
                     break
             else:
                 low = trial
@@ -309,7 +320,7 @@ class GroupSQP(Solver):
     @staticmethod
     def _note_failure(state: SqpState) -> None:
         state.failures += 1
-        state.stalled = state.failures > (2 if state.diagonal.size else _MOST_FAILURES)
+        state.stalled = state.failures > (2 if state.diagonal.size else SETTINGS.most_failures)
 
     def _merit(self, problem: Problem, state: SqpState, w: Floats, group_risks: Floats) -> float:
         """Return the merit function that every step must decrease: the objective."""
@@ -327,27 +338,27 @@ class GroupSQP(Solver):
         longest: Point | None = None  # the first step whose outputs are finite: those of shorter ones follow from them
         old = self._merit(problem, state, here.w, here.group_risks)
         reach = t = 1.0
-        rounding = _ROUNDING * abs(old)
-        allowed = rounding if promised > rounding else _NOISE * abs(old)
+        rounding = SETTINGS.rounding * abs(old)
+        allowed = rounding if promised > rounding else SETTINGS.noise * abs(old)
         halvings = 0
 
         def decreases(value: float, t: float) -> bool:
-            return bool(np.isfinite(value)) and value <= old - _SUFFICIENT * t * promised + allowed
+            return bool(np.isfinite(value)) and value <= old - SETTINGS.sufficient * t * promised + allowed
 
-        while halvings < _HALVINGS and t > _SHORTEST:
+        while halvings < SETTINGS.halvings and t > SETTINGS.shortest:
             with np.errstate(over="ignore", invalid="ignore"):  # exponentials of outputs
                 if longest is None:
-                    there = self._evaluate(oracle, problem.within_domain(here.w + t * step), q)
+                    there = self._evaluate(oracle, state, problem.within_domain(here.w + t * step), q)
                     point: Point = (there.w, there.margins, there.group_risks)
                 else:
                     point = between(problem, first, longest, t / reach)
             new = self._merit(problem, state, point[0], point[2])
             if decreases(new, t):
-                return there if longest is None else self._evaluate(oracle, point[0], q)
+                return there if longest is None else self._evaluate(oracle, state, point[0], q)
             if promised <= rounding:
                 return None
-            if t == 1.0 and np.isfinite(new) and promised <= _NEAR * abs(old):
-                corrected = self._evaluate(oracle, self._corrected(oracle, state, step, point[2]), q)
+            if t == 1.0 and np.isfinite(new) and promised <= SETTINGS.near * abs(old):
+                corrected = self._evaluate(oracle, state, self._corrected(oracle, state, step, point[2]), q)
                 if decreases(self._merit(problem, state, corrected.w, corrected.group_risks), 1.0):
                     return corrected
             if longest is None and np.isfinite(point[1]).all():

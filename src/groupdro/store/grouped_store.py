@@ -11,10 +11,10 @@ import numpy as np
 
 from groupdro.data import GroupedData
 from groupdro.data.communicator import Communicator, SerialCommunicator
-from groupdro.data.csr_rows import CsrRows, csr_of
-from groupdro.data.dense_rows import dense_rows
+from groupdro.data.csr_rows import csr_of
 from groupdro.data.given import GivenRows, RowSource
 from groupdro.data.grouping import Grouping
+from groupdro.data.read_rows import wrap_rows
 from groupdro.data.shares import relative_weights
 from groupdro.distributed.sharding import shard
 from groupdro.store.folders import is_being_replaced
@@ -353,7 +353,7 @@ class GroupedStore(RowSource):
         if self.weight is not None:
             weights = relative_weights(self.weight, self._manifest.group_offsets, self.names)
         whole = GroupedData(
-            rows=dense_rows(self.X) if self._opened.nnz is None else CsrRows(self.X),
+            rows=wrap_rows(self.X),
             y=y,
             row_offsets=np.empty(0) if self.offset is None else np.asarray(self.offset),
             offsets=self._manifest.group_offsets,

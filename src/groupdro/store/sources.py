@@ -240,7 +240,8 @@ class ArraySource(Source):
             yield self._labels, None
             return
         labels = self._labels
-        for place, block in self._rows.pieces(memory, dense=not self.sparse):
+        for place in self._rows.ranges(memory, dense=not self.sparse):
+            block = self._rows.take(place).stored(dense=not self.sparse)
             part = LabelBlock(
                 target=_part(labels.target, place),
                 groups=_part(labels.groups, place),

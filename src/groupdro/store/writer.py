@@ -1,9 +1,10 @@
 """Writing a store in two passes over its source and a sort on disk.
 
 1. The labels are read: groups are counted, classes collected.
-2. All rows are read. The position of a row is the offset of its group plus its shuffled position in the group, which
-   depends only on the number of rows of the group so far. Rows go to files, one per range of positions that fits in
-   memory.
+2. All rows are read. The position of a row is the offset of its group plus its shuffled position in the group, which is
+   computed from the seed, the group, its size, and the number of its rows so far. The first positions of a group belong
+   to the store, the last ones to the store of held-out rows, if there is one. Rows go to files, one per range of
+   positions that fits in memory.
 3. Every range is loaded, sorted and appended to the arrays of the store.
 """
 

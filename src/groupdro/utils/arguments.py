@@ -76,6 +76,10 @@ def error_prefix(argument: str) -> Iterator[None]:
         if re.search(rf"\b{re.escape(argument)}\b", str(error)):
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
+        if "unsupported ScalarType" in str(error):  # torch's bfloat16, which NumPy does not have
+            raise kind(
+                f"{argument} is a tensor of a type that NumPy does not have; pass {argument}.float()."
+            ) from error
         raise kind(f"{argument}: {error}") from error
 
 

@@ -92,7 +92,7 @@ def _footer(columns: dict[str, list[Any]], footer: dict[str, Any]) -> list[str]:
 
 def _text(value: Any) -> str:
     if isinstance(value, float | np.floating):
-        return "" if np.isnan(value) else f"{value:.4g}"
+        return "" if np.isnan(value) else f"{value + 0.0:.4g}"  # without a negative zero
     return str(value)
 
 

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from typing import Any, TypeVar
 
@@ -59,7 +60,9 @@ def map_threads(function: Callable[[int], T], n: int) -> list[T]:
         pool = _pools.get(os.getpid())
         if pool is None:
             pool = _pools[os.getpid()] = ThreadPoolExecutor(n_threads(), thread_name_prefix="groupdro")
-    return list(pool.map(function, range(n)))
+    # NumPy's treatment of overflow is part of the context, which threads of a pool do not inherit.
+    contexts = [copy_context() for _ in range(n)]
+    return list(pool.map(lambda context, k: context.run(function, k), contexts, range(n)))
 
 
 @cache

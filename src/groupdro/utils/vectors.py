@@ -151,6 +151,8 @@ def read_target(y: Any, n_rows: int, *, numeric: bool) -> Array:
         raise ValueError("y has missing labels; give them a name or drop the rows. Input contains NaN or None.")
     target = read_vector(y, "y", n_rows)
     target = _of_numbers(target) if target.dtype == object else target
+    if target.dtype == object and any(map(is_missing, target)):
+        raise ValueError("y has missing values, such as pandas.NA; drop the rows or fill them in.")
     if not numeric and target.dtype.kind in "mM" and np.isnat(target).any():
         raise ValueError("y has missing labels; give them a name or drop the rows.")
     if not numeric and target.dtype == object and len({str if isinstance(y, str) else float for y in target}) > 1:

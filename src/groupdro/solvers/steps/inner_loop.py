@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from groupdro.data import BatchPlan
 from groupdro.geometry import Geometry, Round
-from groupdro.kernels.arguments import Sums, WeightPlayer
+from groupdro.kernels.arguments import FREE, MEASURES, Sums, WeightPlayer, record
 from groupdro.oracle import Evaluation, Oracle
 from groupdro.problem import Problem
 from groupdro.problem.domains import Separable
@@ -44,7 +45,7 @@ class InnerLoop:
         The same for q.
     w_total, mirror_total, q_total, logit_total : ndarray
         Sums over the steps of w, of its mirror coordinates, of the moving part of q and of the logits.
-    sums : ndarray of shape (4,)
+    measures : record of `MEASURES`
         Sums over the steps of the squared gradient differences of w and q, and of the squared distances of w and q from
         the snapshot, as measured by the geometries.
     n_steps : int
@@ -74,7 +75,7 @@ class InnerLoop:
         self.mirror_total = np.zeros_like(self.w)
         self.q_total = np.zeros_like(self.logits)
         self.logit_total = np.zeros_like(self.logits)
-        self.sums = np.zeros(4)
+        self.measures = record(MEASURES)
         self.n_steps = 0
         self.values = self.problem.group_values(self.at.group_risks)
 
@@ -148,19 +149,27 @@ class InnerLoop:
             alpha=self.alpha,
         )
 
+    def free_intercept(self) -> Any:
+        """Return a free intercept as a record of `FREE`, of zeros without one."""
+        d = self.problem.data.n_features
+        if len(self.w) == d:
+            return record(FREE)
+        return record(FREE, iterate=self.w[d], snapshot=self.snapshot[d], gradient=self.gradient[d])
+
     def mean_weights(self) -> Floats:
         """Return the mean of q over the steps."""
         return self.problem.weight_geometry().mixed(self.q_total / self.q_total.sum())
 
     def totals(self) -> Sums:
         """Return the sums over the steps in the form of kernels."""
-        return Sums(self.w_total, self.logit_total, self.q_total, self.sums)
+        return Sums(self.w_total, self.logit_total, self.q_total, self.measures)
 
     @property
     def ratio(self) -> float:
         """Squared gradient differences over alpha times squared distances, which the proof requires to be below 1/5."""
-        gradient_w, gradient_q, distance_w, distance_q = self.sums
-        return float((gradient_w + gradient_q) / (self.alpha * (distance_w + distance_q) + 1e-300))
+        gradients = self.measures["gradient_w"] + self.measures["gradient_q"]
+        distances = self.measures["distance_w"] + self.measures["distance_q"]
+        return float(gradients / (self.alpha * distances + 1e-300))
 
 
 class Steps(ABC):

@@ -1,9 +1,19 @@
 """Steps on sparse rows at the cost of their entries, for one output and one step size for all features."""
 
 import numpy as np
+from numpy.lib.recfunctions import structured_to_unstructured
 
 from groupdro.data import BatchPlan
-from groupdro.kernels.arguments import CsrData, Drawn, LazyPlayer
+from groupdro.kernels.arguments import (
+    INNER_PRODUCTS,
+    LAZY_FEATURE,
+    MIXTURE,
+    CsrData,
+    Drawn,
+    LazyPlayer,
+    record,
+    records,
+)
 from groupdro.kernels.sparse import csr_steps
 from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
 from groupdro.utils.types import Indices
@@ -21,22 +31,30 @@ class LazySteps(Steps):
         d = loop.problem.data.n_features
         ball = loop.geometry.ball
         assert ball is not None
-        features = np.zeros((d, 8))
-        gram = np.zeros(10)
-        free = np.zeros(4)
-        vectors = (loop.w[:d], loop.snapshot[:d], loop.gradient[:d])
-        for k, vector in enumerate(vectors):
-            features[:, k] = vector
-            gram[k] = vector @ vector
-        features[:, 5] = -1.0
-        gram[4:7] = vectors[0] @ vectors[1], vectors[0] @ vectors[2], vectors[1] @ vectors[2]
-        if len(loop.w) > d:
-            free[:3] = loop.w[d], loop.snapshot[d], loop.gradient[d]
+        start, snapshot, gradient = loop.w[:d], loop.snapshot[:d], loop.gradient[:d]
+        features = records(LAZY_FEATURE, d)
+        features["start"], features["snapshot"], features["gradient"] = start, snapshot, gradient
+        features["drawn"] = -1
         steps = np.broadcast_to(loop.w_steps, loop.w.shape)
-        step = float(steps[0])
-        free_step = float(steps[-1])
-        coefficients = np.array([1.0, 0, 0, 1, 0, 0, 0, 0])
-        self.player = LazyPlayer(features, gram, coefficients, free, step, free_step, ball.penalty, ball.radius)
+        self.player = LazyPlayer(
+            features,
+            record(
+                INNER_PRODUCTS,
+                start=start @ start,
+                snapshot=snapshot @ snapshot,
+                gradient=gradient @ gradient,
+                start_snapshot=start @ snapshot,
+                start_gradient=start @ gradient,
+                snapshot_gradient=snapshot @ gradient,
+            ),
+            record(MIXTURE, start=1.0, u=1.0),
+            record(MIXTURE),
+            loop.free_intercept(),
+            float(steps[0]),
+            float(steps[-1]),
+            ball.penalty,
+            ball.radius,
+        )
 
     @classmethod
     def fits(cls, loop: InnerLoop) -> bool:
@@ -64,10 +82,10 @@ class LazySteps(Steps):
         loop = self.loop
         player = self.player
         d = len(player.features)
-        vectors = player.features[:, :4]
-        loop.w_total[:d] += vectors @ player.coefficients[4:] - player.features[:, 4]
-        loop.w[:d] = vectors @ player.coefficients[:4]
+        vectors = structured_to_unstructured(player.features[list(MIXTURE.names)])
+        loop.w_total[:d] += vectors @ player.total.tolist() - player.features["late"]
+        loop.w[:d] = vectors @ player.iterate.tolist()
         if len(loop.w) > d:
-            loop.w[d] = player.free[0]
-            loop.w_total[d] += player.free[3]
+            loop.w[d] = player.free["iterate"]
+            loop.w_total[d] += player.free["total"]
         loop.mirror_total = loop.w_total

@@ -3,7 +3,7 @@
 import numpy as np
 
 from groupdro.data import BatchPlan
-from groupdro.kernels.arguments import CsrData, Drawn, ProximalPlayer
+from groupdro.kernels.arguments import ENDS, PROXIMAL_FEATURE, CsrData, Drawn, PowerSums, ProximalPlayer, records
 from groupdro.kernels.proximal import catch_up_all, csr_proximal_steps
 from groupdro.solvers.steps.inner_loop import InnerLoop, Steps
 from groupdro.utils.types import Indices
@@ -21,21 +21,20 @@ class ProximalSteps(Steps):
         d = loop.problem.data.n_features
         separable = loop.separable
         assert separable is not None
-        features = np.zeros((d, 8))
-        free = np.zeros(4)
-        if len(loop.w) > d:
-            free[:3] = loop.w[d], loop.snapshot[d], loop.gradient[d]
-        ends = np.empty((d, 2))
-        ends[:, 0], ends[:, 1] = separable.ends(1)
-        bounds = ends if np.isfinite(ends).any() else np.empty((0, 2))
         steps = np.broadcast_to(loop.w_steps, loop.w.shape)
         step = float(steps[0])
         free_step = float(steps[-1])
-        features[:, 0], features[:, 1], features[:, 5] = loop.w[:d], loop.snapshot[:d], -1.0
-        features[:, 2] = loop.alpha * loop.snapshot[:d] - step * loop.gradient[:d]
+        features = records(PROXIMAL_FEATURE, d)
+        features["w"], features["snapshot"], features["drawn"] = loop.w[:d], loop.snapshot[:d], -1
+        features["pull"] = loop.alpha * loop.snapshot[:d] - step * loop.gradient[:d]
+        low, high = separable.ends(1)
+        bounds = np.empty(d if np.isfinite(low).any() or np.isfinite(high).any() else 0, ENDS)
+        if bounds.size:
+            bounds["low"], bounds["high"] = low, high
         rho = (1.0 - loop.alpha) / (1.0 + step * separable.l2)
         reached = np.append(0.0, np.cumsum(rho ** np.arange(round(1.0 / loop.alpha))))
-        sums = np.stack([reached, np.cumsum(reached), np.cumsum(reached**2)])
+        sums = PowerSums(reached, np.cumsum(reached), np.cumsum(reached**2))
+        free = loop.free_intercept()
         self.player = ProximalPlayer(features, sums, free, bounds, step, free_step, separable.l1, separable.l2)
 
     @classmethod
@@ -63,11 +62,11 @@ class ProximalSteps(Steps):
         """Make the steps that features skipped, set w, and add the sum of the iterates to the points."""
         loop = self.loop
         player = self.player
-        loop.sums[2] += catch_up_all(player, loop.alpha, loop.n_steps) / player.step
+        loop.measures["distance_w"] += catch_up_all(player, loop.alpha, loop.n_steps) / player.step
         d = len(player.features)
-        loop.w[:d] = player.features[:, 0]
-        loop.w_total[:d] += player.features[:, 3]
+        loop.w[:d] = player.features["w"]
+        loop.w_total[:d] += player.features["total"]
         if len(loop.w) > d:
-            loop.w[d] = player.free[0]
-            loop.w_total[d] += player.free[3]
+            loop.w[d] = player.free["iterate"]
+            loop.w_total[d] += player.free["total"]
         loop.mirror_total = loop.w_total

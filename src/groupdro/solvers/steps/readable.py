@@ -45,10 +45,8 @@ class ReadableSteps(Steps):
             loop.mirror_total += loop.w
             loop.q_total += weighting.moved(weighting.point(loop.logits))
             loop.logit_total += loop.logits
-            loop.sums += (
-                geometry.squared_gradient(loop.w_steps, gradient_difference, w_half),
-                weighting.squared_gradient(loop.q_step, loss_difference, q_half),
-                geometry.squared_distance(loop.w_steps, w_half, loop.snapshot),
-                weighting.squared_distance(loop.q_step, q_half, at.q),
-            )
+            loop.measures["gradient_w"] += geometry.squared_gradient(loop.w_steps, gradient_difference, w_half)
+            loop.measures["gradient_q"] += weighting.squared_gradient(loop.q_step, loss_difference, q_half)
+            loop.measures["distance_w"] += geometry.squared_distance(loop.w_steps, w_half, loop.snapshot)
+            loop.measures["distance_q"] += weighting.squared_distance(loop.q_step, q_half, at.q)
         loop.n_steps += len(members)

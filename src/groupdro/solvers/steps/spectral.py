@@ -84,10 +84,14 @@ class SpectralSteps(Steps):
             # 3. The drawn rows' differences between there and the snapshot.
             values, bent, free_bent = self._difference(drawn, q_half, free)
             along_bent = np.asarray(self.directions.T @ bent, np.float64)
-            loop.sums[2] += self._squared_size(1.0 / geometry.scales, 1.0 / geometry.rest, along, square) / step
-            loop.sums[2] += float(np.vdot(free, free)) / free_step
-            loop.sums[0] += step * self._squared_size(geometry.scales, geometry.rest, along_bent, _square(bent))
-            loop.sums[0] += free_step * float(np.vdot(free_bent, free_bent))
+            loop.measures["distance_w"] += (
+                self._squared_size(1.0 / geometry.scales, 1.0 / geometry.rest, along, square) / step
+            )
+            loop.measures["distance_w"] += float(np.vdot(free, free)) / free_step
+            loop.measures["gradient_w"] += step * self._squared_size(
+                geometry.scales, geometry.rest, along_bent, _square(bent)
+            )
+            loop.measures["gradient_w"] += free_step * float(np.vdot(free_bent, free_bent))
             # 4. The step, from the same centre.
             flat = bent.ravel()
             self.along, _ = self._step(step, flat, self.along_gradient + along_bent, self.change, self.change_total)
@@ -97,8 +101,8 @@ class SpectralSteps(Steps):
             self.free_total += self.free
             loop.q_total += weighting.moved(weighting.point(loop.logits))
             loop.logit_total += loop.logits
-            loop.sums[1] += weighting.squared_gradient(loop.q_step, values, q_half)
-            loop.sums[3] += weighting.squared_distance(loop.q_step, q_half, at.q)
+            loop.measures["gradient_q"] += weighting.squared_gradient(loop.q_step, values, q_half)
+            loop.measures["distance_q"] += weighting.squared_distance(loop.q_step, q_half, at.q)
         loop.n_steps += len(members)
 
     def _step(self, step: float, difference: Array, slope: Floats, out: Array, total: Floats) -> tuple[Floats, float]:
