@@ -18,6 +18,7 @@ from groupdro.estimators import (
 )
 from groupdro.evaluation.folds import GroupStratifiedKFold
 from groupdro.evaluation.headroom import headroom
+from groupdro.evaluation.predictions import Predictions
 from groupdro.evaluation.report import group_report
 from groupdro.evaluation.scoring import worst_group_scorer
 from groupdro.problem import Problem
@@ -36,6 +37,7 @@ __all__ = [
     "GroupedData",
     "GroupedStore",
     "MissingGroupsWarning",
+    "Predictions",
     "Problem",
     "SmallGroupWarning",
     "UselessModelWarning",

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from benchmarks.held_out import (
-    bike,
     choice,
+    constants,
     coverage,
-    cv_cost,
     intervals,
     models,
     problems,
@@ -26,11 +25,10 @@ from benchmarks.held_out import verdicts as advice
 from scipy.stats import t as student
 
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import resample
+from groupdro.evaluation.resampling import resample
 from tests.benchmarks.stored import RESULTS
 from tests.benchmarks.stored import tables as stored_tables
-from tests.docs.pages import numbers as written_in
-from tests.docs.pages import quoted, same_words
+from tests.docs.pages import quoted
 
 needs_data = pytest.mark.skipif("GROUPDRO_DATA" not in os.environ, reason="GROUPDRO_DATA is not set")
 
@@ -267,18 +265,7 @@ def test_a_short_simulation_agrees_with_the_stored_coverage():
         assert abs(share - expected) <= 4 * np.sqrt(max(expected * (1 - expected), 0.02) / n)
 
 
-# ---------------------------------------------------------------------- last layer and cost
-
-
-@pytest.mark.long
-def test_passes_are_counted_as_readings_of_all_rows():
-    table = made_up(300)
-    search, lines, ratio = cv_cost.measure(table, rounds=2, seconds=0.0)
-    (_, _, one, passes), (_, _, fits, all_passes) = lines
-    assert int(one) == 1
-    assert int(fits) >= search.n_splits_ * len(search.alphas)
-    assert int(all_passes) > int(passes) > 0
-    assert ratio > 1.0
+# ---------------------------------------------------------------------- last layer
 
 
 def numbers(cell):
@@ -305,21 +292,6 @@ def test_the_choice_improves_the_worst_job_of_the_bank_table():
     change, low, high = numbers(row["change, chosen"])
     assert low < change < high < 0
     assert quoted(*(f"{number:+.3f}" for number in (change, low, high)))
-
-
-def test_the_verdict_on_the_hourly_rentals_is_in_the_documentation():
-    stored = (RESULTS / "held_out_bike.md").read_text()
-    *_, verdict = stored.strip().splitlines()
-    assert quoted(*written_in(verdict))
-
-
-@needs_data
-@pytest.mark.long
-def test_the_verdict_on_the_hourly_rentals_is_found_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("benchmarks.held_out.writing.RESULTS", tmp_path)
-    bike.bike()
-    found, stored = ((folder / "held_out_bike.md").read_text() for folder in (tmp_path, RESULTS))
-    assert same_words(found, stored)
 
 
 # ---------------------------------------------------------------------- the page
@@ -497,3 +469,22 @@ def test_rules_are_applied_to_the_same_losses():
     found = choice.judge_rules(losses, risks)
     assert set(found) == {"before", "1", "2", "4"}
     assert found["1"].left <= found["2"].left <= found["4"].left
+
+
+# ---------------------------------------------------------------------- useless contenders
+
+
+def test_no_constant_was_recommended_by_any_metric():
+    stored = rows_of("constants")[0]
+    assert {row["first"].split(",")[0] for row in stored} == {*constants.METRICS, "all"}
+    assert stored[-1]["comparisons"] == str(constants.N_SETS * len(constants.METRICS))
+    assert all(row["a constant"] == "0" for row in stored)
+
+
+def test_useless_contenders_are_compared_as_is_stored():
+    counts = constants.simulate("recall", [505, 506], n_bootstrap=30)
+    assert counts["comparisons"] == 2
+    assert counts["a constant"] == 0
+    page = constants.document({("recall", "floor"): counts, ("risk", ""): counts})
+    assert "| recall, floor | 2 | 0 |" in page
+    assert "| all | 4 | 0 |" in page

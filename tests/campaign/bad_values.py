@@ -816,11 +816,6 @@ def table():
             {"n_groups": sizes, "n_per_group": sizes, "n_features": sizes, "seed": WHOLE, **more},
         )
     yield (
-        "load_fashion_mnist",
-        lambda **given: gd.datasets.load_fashion_mnist(**{"folder": FOLDER, **given}),
-        {"folder": {**PLACES, "missing": FOLDER / "nowhere"}, "part": CHOICE},
-    )
-    yield (
         "distributed.communicator",
         gd.distributed.communicator,
         {"kind": CHOICE, "timeout": POSITIVE},

@@ -32,16 +32,14 @@ def _solver(name):
 _KINDS = Counter(map(_solver, FITS))
 
 
-def interrupt(name, times, seed, before=""):
+def interrupt(name, times, seed):
     """Interrupt a fit at random moments, and return the seconds that each took to come back, and what was wrong.
 
     While other processes hold the cores, the seconds are those of the CPU that the fit had.
-
-    ``before`` is code that the process runs first.
     """
     rng = np.random.default_rng([seed, len(name)])
     child = subprocess.Popen(
-        [sys.executable, "-c", f"{before}\nfrom tests.campaign.interrupted_fits import main\nmain()"],
+        [sys.executable, "-c", "from tests.campaign.interrupted_fits import main; main()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -64,13 +62,13 @@ def interrupt(name, times, seed, before=""):
     return seconds, wrong
 
 
-def ctrl_c(count, seed, jobs, before=""):
+def ctrl_c(count, seed, jobs):
     """Interrupt every solver equally often, in all its kinds of fits, of which a small count takes the first ones."""
     names = list(FITS)[: math.ceil(count / 2)]
     times = [max(2, math.ceil(count / len(_KINDS) / _KINDS[_solver(name)])) for name in names]
     tally, all_seconds = Tally(), {}
     with ThreadPoolExecutor(jobs) as pool:
-        made = pool.map(lambda name, often: interrupt(name, often, seed, before), names, times)
+        made = pool.map(lambda name, often: interrupt(name, often, seed), names, times)
         for name, (seconds, wrong) in zip(names, made, strict=True):
             tally.tried += len(seconds)
             tally.failures += wrong
@@ -119,23 +117,23 @@ def killed(kind, count, seed, jobs, before=""):
     return tally
 
 
-def poor_places(count, seed, jobs, before=""):
+def poor_places(count, seed, jobs):
     """Try as many cases as the count allows; those that need a namespace of mounts are left out where there is none."""
     names = [name for name, case in CASES.items() if _may_mount() or not case.mounts][:count]
     tally = Tally()
     with ThreadPoolExecutor(jobs) as pool:
-        for name, fault in zip(names, pool.map(partial(_poor_place, before=before), names), strict=True):
+        for name, fault in zip(names, pool.map(_poor_place, names), strict=True):
             tally.add(Tally(1, [f"{name}: {fault}"] if fault else []))
     refused = sum(not CASES[name].done for name in names)
     tally.figures.append(f"{len(names) - refused} work, {refused} are refused by an error that names the path")
     return tally
 
 
-def _poor_place(name, before=""):
+def _poor_place(name):
     with tempfile.TemporaryDirectory(prefix="groupdro-poor-") as folder:
         place = os.path.join(folder, "place")
         os.mkdir(place)
-        command, env = CASES[name].command(name, place, before)
+        command, env = CASES[name].command(name, place)
         done = subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     return done.stderr[-1000:] if done.returncode else ""
 

@@ -204,9 +204,9 @@ class Case:
     mounts: bool = False
     homeless: bool = False
 
-    def command(self, name, folder, before=""):
-        """Return the command and the environment of the process, which runs the code of ``before`` first."""
-        script = f"import sys\n{before}\nfrom tests.campaign.poor_places import main\nmain(*sys.argv[1:])"
+    def command(self, name, folder):
+        """Return the command and the environment of the process."""
+        script = "import sys\nfrom tests.campaign.poor_places import main\nmain(*sys.argv[1:])"
         command = [sys.executable, "-W", "ignore", "-c", script, name, folder]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         if self.homeless:

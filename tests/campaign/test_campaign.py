@@ -11,7 +11,7 @@ from tests.campaign.checks import CHECKS  # noqa: E402
 LONG = (
     "bad arguments", "bad fits", "Ctrl-C", "poor places", "real data", "same bits", "threads and batches",
     "fits in workers", "steady memory", "ties", "certificates", "killed while writing",
-    "six requirements",
+    "six requirements", "skewed losses",
 )  # fmt: skip
 
 

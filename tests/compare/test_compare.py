@@ -258,6 +258,10 @@ def test_metrics_that_are_none_are_refused_before_the_first_fit(metrics):
         compare(*unrelated(600), metrics=metrics, estimator=GroupDROClassifier(callbacks=[fail]))
 
 
+def by_name(rows, **more):
+    return dict(zip(("X", "y", "groups"), rows, strict=True)) | more
+
+
 def within(true, predicted):
     return np.mean(true == predicted)
 
@@ -271,7 +275,9 @@ def test_a_function_without_weights_is_refused_if_the_training_rows_have_some():
 def test_a_function_without_weights_is_refused_if_the_held_out_rows_have_some():
     train, held_out = halves("binary")
     with pytest.raises(ValueError, match="metric 'within' takes no sample_weight"):
-        compare(*train, held_out=(*held_out, np.linspace(0.5, 1.5, len(held_out[1]))), metrics=within)
+        compare(
+            *train, held_out=by_name(held_out, sample_weight=np.linspace(0.5, 1.5, len(held_out[1]))), metrics=within
+        )
 
 
 # ---------------------------------------------------------------------- what is given
@@ -735,7 +741,9 @@ def test_weights_count_in_training_and_in_judging():
     (X, y, groups), (X_new, y_new, groups_new) = halves("binary")
     rng = np.random.default_rng(0)
     copies, copies_new = rng.integers(0, 3, len(y)), rng.integers(0, 3, len(y_new))
-    found = compare(X, y, groups, sample_weight=copies, held_out=(X_new, y_new, groups_new, copies_new))
+    found = compare(
+        X, y, groups, sample_weight=copies, held_out=by_name((X_new, y_new, groups_new), sample_weight=copies_new)
+    )
     again, new = np.repeat(np.arange(len(y)), copies), np.repeat(np.arange(len(y_new)), copies_new)
     expected = compare(X[again], y[again], groups[again], held_out=(X_new[new], y_new[new], groups_new[new]))
     for key in ("mean_risk", "worst_risk", "gain", "cost", "mean_accuracy"):
@@ -749,7 +757,7 @@ def test_clusters_are_resampled_whole():
     train, (X, y, groups) = halves("binary")
     again = np.repeat(np.arange(len(y)), 3)
     rows = X[again], y[again], groups[again]
-    found, blind = (compare(*train, held_out=(*rows, None, cluster)) for cluster in (again, None))
+    found, blind = (compare(*train, held_out=by_name(rows, cluster=cluster)) for cluster in (again, None))
     width, pretended = (np.diff(part.changes["GDRO"].cost[1:])[0] for part in (found, blind))
     assert width == pytest.approx(np.sqrt(3.0) * pretended, rel=0.2)
     columns = found.reports["ERM"].columns

@@ -6,11 +6,12 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 import groupdro
-from groupdro import GroupDROClassifier, GroupDRORegressor, UselessModelWarning
+from groupdro import GroupDROClassifier, GroupDRORegressor, UselessModelWarning, group_report
 from groupdro.compare.comparison import Change
 from groupdro.compare.contenders import IN_WORDS
 from groupdro.compare.verdict import Choice, Rule, recommend
@@ -243,11 +244,12 @@ def test_trees_that_are_better_everywhere_are_recommended_and_named():
     assert_consistent(found)
 
 
-OF_CLASSES = [name for name, metric in METRICS.items() if metric.task != "regression" and name != "recall"]
+OF_CLASSES = [name for name, metric in METRICS.items() if metric.task != "regression" and metric.ranks]
+ONE_SIDED = ["recall", "precision", "false_positive_rate", "false_negative_rate"]
 OF_NUMBERS = [name for name, metric in METRICS.items() if metric.task != "classification" and metric.ranks]
 
 
-@pytest.mark.parametrize("name", [name for name in OF_CLASSES if name not in ("selection_rate", "false_negative_rate")])
+@pytest.mark.parametrize("name", [name for name in OF_CLASSES if name not in ONE_SIDED])
 def test_a_better_classifier_is_recommended_by_every_metric(name):
     found = compare(*bumpy(), models={"bumps": Bumps()}, metrics=name)
     assert found.recommended == "bumps"
@@ -416,6 +418,10 @@ def test_a_floor_of_a_loss_is_a_ceiling():
         ({"mean_budget": "small"}, TypeError),
         ({"floor": np.inf}, ValueError),
         ({"floor": "high"}, TypeError),
+        ({"floor": {"recall": "high"}}, TypeError),
+        ({"floor": {"no metric": 0.5}}, ValueError),
+        ({"floor": {"selection_rate": 0.5}}, ValueError),
+        ({"floor": {1: 0.5}}, TypeError),
         ({"verbose": 2}, (TypeError, ValueError)),
     ],
 )
@@ -429,6 +435,117 @@ def test_a_floor_below_zero_is_taken():
     found = compare(*bent(600), metrics="d2", floor=-0.5)
     assert not found.worth_it
     assert_consistent(found)
+
+
+# ---------------------------------------------------------------------- one-sided rates, constants
+
+
+CONSTANTS = {
+    "yes": DummyClassifier(strategy="constant", constant=1),
+    "no": DummyClassifier(strategy="constant", constant=0),
+    "prior": DummyClassifier(strategy="prior"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_SIDED)
+@pytest.mark.parametrize("more", [{}, {"mean_budget": 10.0}, {"floor": 0.5}])
+def test_a_one_sided_rate_alone_recommends_nothing_and_says_why(name, more):
+    found = compare(*bumpy(1200), models={"bumps": Bumps(), **CONSTANTS}, metrics=[name], **more)
+    assert not found.worth_it
+    assert "floor" in found.verdict
+    assert name.replace("_", " ") in found.verdict
+    assert_consistent(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "ranks"),
+    [
+        ("false_positive_rate", "recall", True),
+        ("recall", "false_negative_rate", False),
+        ("false_positive_rate", "precision", False),
+        ("precision", "recall", True),
+    ],
+)
+def test_a_floor_guards_a_one_sided_rate_only_if_the_same_model_does_not_win_both(name, other, ranks):
+    floor = {other: 0.6 if METRICS[other].larger_is_better else 0.4}
+    found = compare(*bumpy(), models={"bumps": Bumps(), **CONSTANTS}, metrics=name, floor=floor)
+    assert found.recommended == ("bumps" if ranks else "ERM")
+    assert other in found.metrics
+    assert_consistent(found)
+
+
+@pytest.mark.parametrize("other", ["risk", "log_loss"])
+def test_a_one_sided_rate_ranks_models_that_are_not_worse_by_a_metric_after_it(other):
+    timid = Bumps(centre=2.0)  # hardly ever predicts the positive class
+    found = compare(*bumpy(), models={"bumps": Bumps(), "timid": timid}, metrics=["false_positive_rate", other])
+    assert found.changes["timid"].gain[1] > found.changes["bumps"].gain[1] > 0
+    assert other.replace("_", " ") in found.changes["timid"].objection
+    assert found.recommended == "bumps"
+    assert f"Its {other.replace('_', ' ') if other != 'risk' else 'log loss'}" in found.verdict
+    assert_consistent(found)
+
+
+def test_models_that_miss_the_floor_of_another_metric_are_not_recommended():
+    free, strict = (
+        compare(*bumpy(), models={"bumps": Bumps()}, metrics="accuracy", floor={"recall": floor})
+        for floor in (0.1, 0.99)
+    )
+    assert free.recommended == "bumps"
+    assert not strict.worth_it
+    assert "0.99" in strict.verdict
+    assert strict.metrics == ("accuracy", "recall")
+    assert_consistent(strict)
+
+
+def test_a_floor_of_the_first_metric_may_be_given_by_name():
+    rows = flipped()
+    one, other = (
+        compare(*rows, metrics="accuracy", mean_budget=1.0, floor=floor) for floor in (0.99, {"accuracy": 0.99})
+    )
+    assert one.verdict == other.verdict
+    assert "0.99" in one.verdict
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("metrics", [*OF_CLASSES, ["recall", "log_loss"], ["false_positive_rate", "accuracy"]])
+def test_a_constant_is_never_recommended(metrics, seed):
+    rng = np.random.default_rng(seed)
+    X, y, groups = flipped(800, seed)
+    y = np.where(groups == "rare", rng.random(len(y)) < 0.3, y).astype(int)
+    noise = DummyClassifier(strategy="stratified", random_state=seed)
+    found = compare(X, y, groups, models={**CONSTANTS, "noise": noise}, metrics=metrics, n_bootstrap=100)
+    assert found.recommended not in CONSTANTS
+    assert_consistent(found)
+
+
+def test_a_classifier_of_one_class_is_not_recommended_by_a_metric_of_classes_whatever_its_scores():
+    rows = bumpy(1200)
+    found = compare(*rows, models={"never": Never()}, metrics=["false_positive_rate", "roc_auc"])
+    assert "the same for every row" in found.changes["never"].objection
+    assert found.recommended != "never"
+
+
+def test_the_verdict_states_what_every_metric_pays():
+    found = compare(*bumpy(), models={"bumps": Bumps()}, metrics=["accuracy", "recall", "selection_rate"])
+    assert found.recommended == "bumps"
+    place = found.columns["model"].index("bumps")
+    for name in ("recall", "selection_rate"):
+        assert f"Its {name.replace('_', ' ')}" in found.verdict
+        assert f"{found.columns[f'mean_{name}'][place]:.3g} over all rows" in found.verdict
+
+
+@pytest.mark.parametrize("metrics", [["log_loss", "recall"], ["recall", "log_loss"]])
+def test_the_worst_group_of_each_metric_is_one_that_can_be_judged_by_it(metrics):
+    X, y, groups = bumpy()
+    train, (X, y, groups) = halves((X, y, groups))
+    kept = (groups != "a") | (y == 0) | (np.cumsum((groups == "a") & (y == 1)) <= 3)  # three positive rows in a
+    held_out = X[kept], y[kept], groups[kept]
+    found = compare(*train, held_out=held_out, metrics=metrics)
+    for name, model in found.models.items():
+        report = group_report(model, *held_out, metrics="recall")
+        place = found.columns["model"].index(name)
+        assert found.columns["worst_recall"][place] == report.worst_value[0]
+        assert report.by_group["a"]["note"]
 
 
 # ---------------------------------------------------------------------- nothing to recommend
@@ -505,7 +622,8 @@ class Never(Bumps):
 
 def test_a_metric_that_one_model_leaves_undefined_is_judged_for_the_others():
     alone, found = (
-        compare(*bumpy(), models={"bumps": Bumps(), **more}, metrics="precision") for more in ({}, {"never": Never()})
+        compare(*bumpy(), models={"bumps": Bumps(), **more}, metrics="precision", floor={"recall": 0.1})
+        for more in ({}, {"never": Never()})
     )
     assert found.changes["never"].note
     assert found.recommended == alone.recommended == "bumps"
@@ -570,3 +688,16 @@ def test_plain_training_is_rarely_left_where_nothing_can_be_gained():
         X, y, groups = unrelated(800, 100 + seed)
         left += compare(X, y, groups, random_state=seed, n_bootstrap=100).worth_it
     assert left <= 5  # nominally 5% of 30; more than five in one of two hundred such tests
+
+
+def test_a_classifier_that_guesses_is_not_recommended_by_a_metric_of_classes():
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(2000, 3)), rng.choice(["a", "b"], 2000)
+    y = (X[:, 0] + rng.logistic(size=2000) > 1.5).astype(int)
+    models = {"coin": DummyClassifier(strategy="uniform", random_state=0)}
+    found = groupdro.compare(
+        X, y, groups, models=models, metrics="recall", floor={"precision": 0.1}, cv=None, n_bootstrap=100
+    )
+    assert found.changes["coin"].gain[0] > 0
+    assert "guesses" in found.changes["coin"].objection
+    assert found.recommended != "coin"

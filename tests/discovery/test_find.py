@@ -392,3 +392,26 @@ def test_with_hardly_any_rows_nothing_can_be_found(n, cluster):
 def test_bad_arguments_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         gd.find_groups(**options)
+
+
+def test_a_group_in_which_all_rows_fail_and_no_others_is_found():
+    region = np.random.default_rng(0).choice(["north", "south", "east"], 3000)
+    described = pd.DataFrame({"region": region, "size": np.random.default_rng(1).normal(size=3000)})
+    for extra in (0, 1):  # rows outside that fail too
+        losses = (region == "east").astype(float)
+        losses[np.flatnonzero(region == "south")[:extra]] = 1.0
+        found = gd.find_groups(losses=losses, columns=described)
+        assert found.columns["group"][0] == "region = east"
+        assert 0.9 < found.columns["at_least"][0] <= 1.0
+    nothing = gd.find_groups(losses=np.ones(3000), columns=described)
+    assert len(nothing) == 0
+    assert "the same in all rows" in nothing.message
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e160])
+def test_losses_of_any_scale_are_searched(scale):
+    described = pd.DataFrame({"a": np.random.default_rng(0).normal(size=2000)})
+    losses = np.random.default_rng(1).exponential(size=2000) * np.where(described["a"] > 1, 3.0, 1.0)
+    plain, scaled = (gd.find_groups(losses=losses * unit, columns=described) for unit in (1.0, scale))
+    assert scaled.columns["group"] == plain.columns["group"] != []
+    np.testing.assert_allclose(np.array(scaled.columns["at_least"]) / scale, plain.columns["at_least"], rtol=1e-9)

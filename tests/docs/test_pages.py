@@ -22,10 +22,7 @@ from tests.docs.pages import (
     commands,
     environment,
     fences,
-    numbers,
-    quoted,
     same_words,
-    without_fences,
 )
 from tests.timing import HUNG
 
@@ -200,11 +197,6 @@ def test_extras_that_a_page_installs_exist(page):
 # ---------------------------------------------------------------------- the checks themselves
 
 
-def test_text_after_a_directive_is_kept_and_code_inside_one_is_not():
-    page = "A\n```{figure} x\ncaption\n```\n## B\n````{tab} y\n```text\ncode\n```\nwords\n````\nC\n```\ncode\n```\nD"
-    assert without_fences(page).split() == ["A", "caption", "##", "B", "words", "C", "D"]
-
-
 def test_fences_are_found_inside_directives_and_know_what_they_follow():
     page = "```python\nprint(1)\n```\n\n```text\n1\n```\n\nText.\n\n````{tab-item} x\n```console\n$ ls\n```\n````\n"
     found = fences(page)
@@ -229,41 +221,6 @@ def test_fences_are_found_inside_directives_and_know_what_they_follow():
 )
 def test_numbers_are_compared_to_three_digits_and_words_exactly(printed, shown, same):
     assert same_words(printed, shown) is same
-
-
-def test_numbers_are_found_as_they_are_written_and_those_of_code_are_not():
-    text = "It fell by -0.31 (7%), from 1,200 to 3e-04, in `9 s`.\n```text\n8\n```\n1, 2"
-    assert numbers(text) == ["-0.31", "7%", "1,200", "3e-04", "1", "2"]
-
-
-def test_numbers_are_quoted_where_one_section_has_them_all(monkeypatch, tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text("# One\n1 and 2\n## Two\n3 and 3\n")
-    monkeypatch.setattr("tests.docs.pages.PAGES", [page])
-    assert quoted("2", "1")
-    assert quoted("3", "3")
-    assert not quoted("1", "3")
-    assert not quoted("1", "1")
-
-
-def test_commands_go_on_after_a_backslash_and_output_is_none():
-    console = "$ groupdro fit adult.csv \\\n>   --target income\nworst group: x\n$ groupdro report m.zip\n"
-    assert commands(console) == [Command("groupdro fit adult.csv --target income"), Command("groupdro report m.zip")]
-
-
-def test_a_page_tells_the_exit_code_of_a_command_by_echo():
-    assert commands("$ groupdro fit\nError: no table.\n$ echo $?\n2\n$ ls") == [
-        Command("groupdro fit", 2),
-        Command("ls"),
-    ]
-
-
-def test_a_command_that_ends_otherwise_or_that_nobody_knows_is_told(tmp_path):
-    _run(Command("python -c 'raise SystemExit(3)'", 3), tmp_path, "start.md, line 1")
-    with pytest.raises(AssertionError, match="ended with 3, not 0"):
-        _run(Command("python -c 'raise SystemExit(3)'"), tmp_path, "start.md, line 1")
-    with pytest.raises(AssertionError, match="nobody knows how to try"):
-        _run(Command("srun train.py"), tmp_path, "start.md, line 1")
 
 
 def test_a_block_that_fails_is_told_by_its_page_and_line(tmp_path, python):

@@ -100,47 +100,6 @@ def test_no_number_is_written_in_the_template_itself():
         assert NUMBER.findall(bare) == []
 
 
-def mean_above(own, curve):
-    return analysis.geometric(np.array(list(own.at(curve, 40.0, "above").values()))).mean
-
-
-@pytest.mark.long  # legends change with the figures only, which are looked at
-def test_no_legend_is_cut_off(monkeypatch):
-    from benchmarks.paper import figures
-
-    drawn = []
-    monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append((path, figure)))
-    with figures.plt.rc_context(figures.SIZE):
-        for name in page.SETUPS:
-            if analysis.has(name):
-                figures.draw_setup(name)
-    for name, figure in drawn:
-        figure.canvas.draw()
-        legend = figure.legends[0].get_window_extent()
-        assert legend.x0 >= 0, name
-        assert legend.x1 <= figure.bbox.x1, name
-        figures.plt.close(figure)
-
-
-def test_figures_have_at_most_seven_curves_of_which_all_are_stored():
-    from benchmarks.paper.figures import LOOKS, MOST_CURVES, shown_curves
-
-    for name in page.SETUPS:
-        if analysis.has(name):
-            own = analysis.panel(name)
-            shown = shown_curves(own)
-            assert 2 <= len(shown) <= MOST_CURVES == 7
-            assert own.default in shown
-            rivals = [
-                c
-                for c in own.curves
-                if page.METHODS[c[0]].tuned and len(own.at(c, 40.0, "above")) == len(own.curves[c])
-            ]
-            assert min(rivals, key=lambda c: mean_above(own, c)) in shown
-            assert len({LOOKS[curve][1:] for curve in shown}) == len(shown)  # distinct without colour
-            assert (RESULTS / f"paper_{name}.svg").exists()
-
-
 def test_the_page_for_readers_of_the_paper_has_the_verdicts_of_the_stored_runs():
     assert page.READERS.read_text().splitlines() == page.for_readers().splitlines()
 

@@ -38,12 +38,17 @@ def reported(name, *, classes=True, rows=None, **given):
     """Return the report of one metric."""
     X, y, groups = rows or (classified() if classes else predicted())
     return group_report(
-        Given() if classes else GivenNumbers(), X, y, given.pop("groups", groups), metrics=name, **given
+        Given() if classes else GivenNumbers(), X, y, given.pop("groups", groups), metrics=after_a_loss(name), **given
     )
 
 
+def after_a_loss(name):
+    """Return a metric, after the risk if it must not come first."""
+    return ["risk", name] if isinstance(name, str) and not METRICS[name].ranks else name
+
+
 def intervals(report):
-    name = report.metrics[0]
+    name = report.metrics[-1]
     rows = report.by_group
     return {group: (row[f"{name}_low"], row[name], row[f"{name}_high"]) for group, row in rows.items()}
 
@@ -145,8 +150,9 @@ def test_no_interval_of_a_nearly_perfect_classifier_leaves_the_possible_values(n
     rows = [row for row in report.by_group.values() if not np.isnan(row[f"{name}_low"])]
     lows, highs = (np.array([row[f"{name}_{end}"] for row in rows]) for end in ("low", "high"))
     ends = [*lows, *highs, *([] if np.isnan(report.limit) else [report.limit])]
-    least = -np.inf if name == "d2" else 0.0
-    most = np.inf if name in ("risk", "log_loss") else 1.0
+    least = -np.inf if name in ("d2", "calibration_intercept", "calibration_slope") else 0.0
+    unbounded = "risk", "log_loss", "actual_over_expected", "calibration_intercept", "calibration_slope"
+    most = np.inf if name in unbounded else 1.0
     assert all(least <= end <= most for end in ends)
 
 

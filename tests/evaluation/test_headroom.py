@@ -184,7 +184,7 @@ def test_models_without_probabilities_and_labels_of_one_class_are_refused_by_nam
     assert gd.headroom is headroom
 
 
-@pytest.mark.parametrize("name", ["poisson", "gamma", "quantile", "huber"])
+@pytest.mark.parametrize("name", ["poisson", "gamma", "absolute_error", "huber"])
 def test_a_regressor_is_judged_by_its_own_loss_and_others_by_the_one_that_is_given(name):
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(300, 2)), np.arange(300) % 3

@@ -8,16 +8,10 @@ from scipy.stats import norm
 
 from groupdro.data.given import read_clusters
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import (
-    effective_sizes,
-    falls_of_worst,
-    few_carry,
-    has_enough,
-    resample,
-    resample_statistics,
-    simultaneous_intervals,
-)
-from groupdro.evaluation.statistics import AreaUnderROC, Average, FunctionOfMeans, Median
+from groupdro.evaluation.enough import few_carry, has_enough
+from groupdro.evaluation.inference import falls_of_worst, simultaneous_intervals
+from groupdro.evaluation.resampling import effective_sizes, resample
+from groupdro.evaluation.statistics import AnyFunction, AreaUnderROC, Average, FunctionOfMeans, Median
 
 
 def drawn(rng, n_groups, size, kind):
@@ -224,7 +218,7 @@ def test_resampled_statistics_of_means_are_the_resampled_means():
     for given in ({}, {"weights": weights}, {"clusters": clusters}, {"weights": weights, "clusters": clusters}):
         options = {"n_bootstrap": 50, "seed": 5, **given}
         means = resample(losses[:, None], grouping, **options)
-        found = resample_statistics([Average(losses, counted)], grouping, **options)
+        found = resample([Average(losses, counted)], grouping, **options)
         for name in ("means", "errors", "resampled_means", "resampled_errors", "sizes", "rows"):
             np.testing.assert_allclose(getattr(found, name), getattr(means, name), rtol=1e-9, err_msg=name)
 
@@ -234,20 +228,46 @@ def test_the_standard_error_of_a_statistic_is_its_spread_over_resamples():
     y = rng.random(600) < 0.5
     scores = rng.normal(size=600) + y
     clusters, grouping = np.arange(600) // 2, read_groups(np.arange(600) // 300, 600)
-    found = resample_statistics(
-        [AreaUnderROC(y, scores), Median(scores)], grouping, n_bootstrap=2000, seed=0, clusters=clusters
-    )
+    found = resample([AreaUnderROC(y, scores), Median(scores)], grouping, n_bootstrap=2000, seed=0, clusters=clusters)
     np.testing.assert_allclose(found.resampled_means.std(axis=0), found.errors, rtol=0.1)
-    # Nothing but the resamples says anything about a median: they all have the same standard error.
-    assert (found.resampled_errors[:, :, 1] == found.errors[:, 1]).all()
     assert found.resampled_errors[:, :, 0].std() > 0
+
+
+def test_the_standard_errors_of_a_skewed_function_grow_with_its_value():
+    rng = np.random.default_rng(0)
+    squares = np.square(rng.standard_t(5, size=500))
+    grouping = read_groups(np.arange(500) // 100, 500)
+    own = AnyFunction(lambda y, _: np.mean(y), squares, squares, weighted=False)
+    known = Average(squares, np.ones(500, dtype=bool))
+    found = resample([own, known], grouping, n_bootstrap=2000, seed=0)
+    np.testing.assert_allclose(found.means[:, 0], found.means[:, 1])
+    np.testing.assert_allclose(found.errors[:, 0], found.errors[:, 1], rtol=0.1)
+    slopes = [
+        np.polyfit(
+            ((found.resampled_means[:, :, k] - found.means[:, k]) / found.errors[:, k]).ravel(),
+            (found.resampled_errors[:, :, k] / found.errors[:, k]).ravel(),
+            1,
+        )[0]
+        for k in (0, 1)
+    ]  # predicted, and exact
+    assert slopes[0] == pytest.approx(slopes[1], rel=0.3)
+    own, exact = (simultaneous_intervals(found, 0.95, kind=k) for k in (0, 1))
+    np.testing.assert_allclose(own.high - own.estimates, exact.high - exact.estimates, rtol=0.35)
+    plain = resample(
+        [AnyFunction(lambda y, _: np.mean(y), squares, squares, weighted=False)],
+        grouping,
+        n_bootstrap=2000,
+        seed=0,
+        studentised=False,
+    )
+    assert (plain.resampled_errors[:, :, 0] == plain.errors[:, 0]).all()
 
 
 def test_a_resample_in_which_a_statistic_is_undefined_counts_as_the_sample():
     positive = np.arange(40) < 2
     grouping = read_groups(np.zeros(40), 40)
     statistic = AreaUnderROC(positive, np.random.default_rng(0).normal(size=40))
-    found = resample_statistics([statistic], grouping, n_bootstrap=300, seed=0)
+    found = resample([statistic], grouping, n_bootstrap=300, seed=0)
     assert np.isfinite(found.resampled_means).all()
     assert np.isfinite(found.resampled_errors).all()
     missed = found.resampled_means[:, 0, 0] == found.means[0, 0]
@@ -281,7 +301,7 @@ def test_a_ratio_of_means_has_the_standard_error_of_the_delta_method():
         return top / bottom, np.column_stack([1.0 / bottom, -top / bottom**2])
 
     statistic = FunctionOfMeans(columns, ratio, np.ones((400, 1), dtype=bool))
-    found = resample_statistics([statistic], read_groups(np.zeros(400), 400), n_bootstrap=2000, seed=0)
+    found = resample([statistic], read_groups(np.zeros(400), 400), n_bootstrap=2000, seed=0)
     mean = columns.mean(axis=0)
     along = (columns[:, 0] - mean[0] / mean[1] * columns[:, 1]) / mean[1]
     assert found.means[0, 0] == pytest.approx(mean[0] / mean[1])
@@ -297,7 +317,7 @@ def test_the_gain_of_the_worst_area_is_covered_where_groups_compete_for_it():
         y = rng.random(360) < 0.4
         noise = rng.normal(size=360)
         scores = [noise + np.where(y, shift[groups], 0.0) for shift in shifts]
-        found = resample_statistics(
+        found = resample(
             [AreaUnderROC(y, some) for some in scores], read_groups(groups, 360), n_bootstrap=200, seed=seed
         )
         losses = replace(found, means=-found.means, resampled_means=-found.resampled_means)

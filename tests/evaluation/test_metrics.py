@@ -100,7 +100,8 @@ OF_NUMBERS = {
 
 
 def test_every_name_is_compared_with_scikit_learn_below():
-    assert {name for name, metric in METRICS.items() if metric.ranks} == {*OF_CLASSES, *OF_NUMBERS}
+    ranking = {name for name, metric in METRICS.items() if metric.ranks}
+    assert ranking == {*OF_CLASSES, *OF_NUMBERS} - {"selection_rate"}
 
 
 @weightings
@@ -112,7 +113,7 @@ def test_a_metric_of_two_classes_is_that_of_scikit_learn_in_every_group(name, la
     chosen, probability, one = model.predict(X), model.predict_proba(X)[:, 1], model.classes_[1]
     assert len(np.unique(probability)) < N / 8
     wanted = expected(lambda own, w: OF_CLASSES[name](y[own], chosen[own], probability[own], one, w), weight)
-    close(values(model, y, name, weight)[name], wanted)
+    close(values(model, y, ["accuracy", name] if name == "selection_rate" else name, weight)[name], wanted)
 
 
 @weightings
@@ -184,7 +185,7 @@ def test_what_needs_both_classes_is_undefined_in_a_group_of_one(name):
     assert np.isfinite([*report.worst_value, report.limit]).all()
 
 
-@pytest.mark.parametrize("name", ["roc_auc", "recall", "f1", "precision", "average_precision", "selection_rate"])
+@pytest.mark.parametrize("name", ["roc_auc", "recall", "f1", "precision", "average_precision"])
 def test_a_metric_of_two_classes_is_refused_for_three(name):
     model = LogisticRegression().fit(X, CLASSES)
     with pytest.raises(ValueError, match=rf"metric '{name}' .*two classes.* 3"):
@@ -366,13 +367,13 @@ def test_the_columns_follow_the_order_of_the_metrics_and_the_risk_is_added():
     assert columns[:5] == ["group", "n", "recall", "recall_low", "recall_high"]
     assert columns[5:8] == ["roc_auc", "roc_auc_low", "roc_auc_high"]
     assert columns[8:11] == ["risk", "risk_low", "risk_high"]
-    assert columns[11:] == ["overconfidence", "ece", "weight", "note"]
+    assert columns[11:] == ["n_recall", "n_roc_auc", "overconfidence", "ece", "note"]
     columns = list(group_report(model, X, y, GROUPS, metrics=["risk", "recall"], n_bootstrap=0).columns)
     assert columns[2::3][:2] == ["risk", "recall"]
     assert columns.count("risk") == 1
 
 
-@pytest.mark.parametrize("name", [name for name in OF_CLASSES if name != "risk"])
+@pytest.mark.parametrize("name", [name for name in OF_CLASSES if name not in ("risk", "selection_rate")])
 def test_the_first_metric_decides_which_group_is_the_worst(name):
     y = LABELS["numbers"]
     report = group_report(LogisticRegression().fit(X, y), X, y, GROUPS, metrics=[name, "risk"])
@@ -420,12 +421,36 @@ def test_metrics_that_are_none_are_refused(metrics, error, message):
         group_report(LogisticRegression().fit(X, y), X, y, GROUPS, metrics=metrics)
 
 
+def test_infinite_values_of_a_function_are_refused_or_undefined_in_a_group():
+    y = LABELS["numbers"]
+    model = LogisticRegression().fit(X, y)
+    with pytest.raises(ValueError, match="infinite"):
+        group_report(model, X, y, GROUPS, metrics={"own": lambda true, given: np.inf})
+    n = len(y)
+    found = group_report(model, X, y, GROUPS, metrics={"own": lambda true, given: np.inf if len(true) < n else 1.0})
+    assert set(found.columns["note"]) == {"undefined"}
+
+
 def test_a_loss_of_the_user_is_the_risk_and_no_other_metric():
     y = LABELS["numbers"]
     model = LogisticRegression().fit(X, y)
     found = values(model, y, ["risk", "accuracy", "log_loss"], loss=lambda true, given: 5.0 * (true != given))
     assert found["risk"]["a"] == pytest.approx(5.0 * (1.0 - found["accuracy"]["a"]))
     close(found["log_loss"], values(model, y, "log_loss")["log_loss"])
+
+
+def test_another_metric_must_not_be_called_risk():
+    for given in ({"risk": "accuracy"}, {"risk": lambda true, predicted: 1.0}):
+        with pytest.raises(ValueError, match="'risk'"):
+            read_metrics(given)
+    assert read_metrics({"risk": "risk"})[0].name == "risk"
+
+
+def test_negative_zero_is_not_printed():
+    y = LABELS["numbers"]
+    scorer = make_scorer(lambda true, given, sample_weight=None: 0.0, greater_is_better=False)
+    report = group_report(LogisticRegression().fit(X, y), X, y, GROUPS, metrics={"cost": scorer})
+    assert "-0 " not in report.summary(details=True)
 
 
 @pytest.mark.parametrize("name", ["n", "weight", "note", "ece", "risk_low"])

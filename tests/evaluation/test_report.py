@@ -4,26 +4,39 @@ import html
 import pickle
 import re
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
 from scipy.stats import binomtest
+from sklearn.base import clone
 from sklearn.dummy import DummyRegressor
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import GradientBoostingRegressor, HistGradientBoostingRegressor, RandomForestClassifier
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
+from sklearn.linear_model import LinearRegression, LogisticRegression, QuantileRegressor
+from sklearn.metrics import log_loss, mean_pinball_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
-from groupdro import GroupBy, GroupDROClassifier, GroupDRORegressor, SmallGroupWarning, group_report
+from groupdro import (
+    GroupBy,
+    GroupDROClassifier,
+    GroupDRORegressor,
+    SmallGroupWarning,
+    compare,
+    find_groups,
+    group_report,
+    headroom,
+    worst_group_scorer,
+)
 from groupdro.data.training_digest import rows_digest
 from groupdro.evaluation.report import GroupReport
-from groupdro.losses import Huber
+from groupdro.losses import Huber, Quantile
 
 SIZES = {"east": 90, "north": 60, "south": 45, "west": 20}
 N = sum(SIZES.values())
@@ -128,15 +141,14 @@ def test_every_column_is_the_one_computed_by_hand(kind):
         expected = summary_by_hand(rows, groups == name)
         second = "rmse" if "rmse" in expected else "accuracy"
         ends = {f"{metric}_{end}" for metric in ("risk", second) for end in ("low", "high")}
-        assert set(row) == {"group", *expected, *ends, "weight", "note"}
+        knows_groups = kind not in ("foreign", "svc")
+        assert set(row) == {"group", *expected, *ends, *(["weight"] if knows_groups else []), "note"}
         for key, value in expected.items():
             np.testing.assert_allclose(row[key], value, rtol=1e-9, atol=1e-12, err_msg=f"{name} {key}")
         # The largest squared residuals carry the loss of the groups with fewer than 90 rows.
         few = kind == "squared" and name in ("north", "south")
         assert row["note"] == ("small" if name == "west" else "few errors" if few else "")
-        if kind in ("foreign", "svc"):
-            assert np.isnan(row["weight"])
-        else:
+        if knows_groups:
             assert row["weight"] == inner.group_weights_[inner.groups_.tolist().index(name)]
     for key, value in summary_by_hand(rows, np.full(N, True)).items():
         np.testing.assert_allclose(report.overall[key], value, rtol=1e-9, atol=1e-12, err_msg=key)
@@ -145,7 +157,9 @@ def test_every_column_is_the_one_computed_by_hand(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_ordered_from_the_largest_risk_to_the_smallest(kind):
     report = group_report(*fitted(kind), n_bootstrap=0)
-    assert report.columns["risk"] == sorted(report.columns["risk"], reverse=True)
+    for kind in (True, False):  # judged groups first
+        risks = [risk for risk, judged in zip(report.columns["risk"], report.judged, strict=True) if judged == kind]
+        assert risks == sorted(risks, reverse=True)
     judged = [name for name, note in zip(report.columns["group"], report.columns["note"], strict=True) if not note]
     assert report.judged == [name in judged for name in report.columns["group"]]
     assert "west" not in judged
@@ -388,6 +402,132 @@ def test_the_worst_group_is_the_first_that_is_judged():
     assert report.by_group["b"]["risk"] == 2.0
 
 
+def test_groups_that_are_judged_come_first_and_the_worst_of_them_is_the_first_row():
+    X, y, groups = arrays()
+    model = fitted("foreign")[0]
+    rare = np.where(np.arange(N) < 6, "few", np.where(np.arange(N) < 9, "fewer", groups))
+    for metrics in ("accuracy", "recall", "risk"):
+        report = group_report(model, X, y, rare, metrics=metrics, min_rows=30)
+        assert report.judged == sorted(report.judged, reverse=True)
+        assert not all(report.judged)
+        assert report.worst_group == report.columns["group"][0] == report.to_frame()["group"][0]
+        sign = 1.0 if report.larger_is_better else -1.0
+        for kind in (True, False):
+            values = [v for v, judged in zip(report.columns[metrics], report.judged, strict=True) if judged == kind]
+            values = [sign * value for value in values if not np.isnan(value)]
+            assert values == sorted(values)
+
+
+# ---------------------------------------------------------------------- denominators and remarks
+
+
+def test_denominators_are_counted_for_metrics_of_some_rows():
+    X, y, groups = arrays()
+    model = fitted("foreign")[0]
+    names = ["recall", "precision", "false_positive_rate", "roc_auc", "accuracy"]
+    report = group_report(model, X, y, groups, metrics=names, n_bootstrap=0)
+    chosen = model.predict(X) == 1
+    for group, row in [*report.by_group.items(), ("all", report.overall)]:
+        own = (groups == group) | (group == "all")
+        positive, negative = int((y[own] == 1).sum()), int((y[own] == 0).sum())
+        assert row["n_recall"] == positive
+        assert row["n_precision"] == int(chosen[own].sum())
+        assert row["n_false_positive_rate"] == negative
+        assert row["n_roc_auc"] == min(positive, negative)
+        assert "n_accuracy" not in row
+
+
+def test_a_note_of_few_rows_shows_how_many_they_are():
+    X, y, groups = arrays()
+    for n, note in ((4, "few rows"), (0, "undefined")):
+        kept = (groups != "east") | (y == 0) | (np.cumsum((groups == "east") & (y == 1)) <= n)
+        report = group_report(fitted("foreign")[0], X[kept], y[kept], groups[kept], metrics="recall")
+        assert report.by_group["east"]["note"] == note
+        assert report.main_columns["n_recall"][report.columns["group"].index("east")] == n
+    assert "n_recall" not in group_report(*fitted("foreign")[:3], groups, metrics="accuracy").main_columns
+
+
+def test_actual_and_expected_are_weighted_sums():
+    model, X, y, groups = fitted("squared")
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, N)
+    names = ["mae", "actual_over_expected"]
+    report = group_report(model, X, y, groups, metrics=names, sample_weight=weight, n_bootstrap=0)
+    for group, row in [*report.by_group.items(), ("all", report.overall)]:
+        own = (groups == group) | (group == "all")
+        assert row["actual"] == pytest.approx((weight * y)[own].sum())
+        assert row["expected"] == pytest.approx((weight * model.predict(X))[own].sum())
+        assert row["actual_over_expected"] == pytest.approx(row["actual"] / row["expected"])
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+@pytest.mark.parametrize("metrics", ["risk", None])
+def test_a_model_without_errors_is_suspected_of_a_leak(kind, metrics):
+    X, y, groups = arrays(2 if kind == "classes" else 0)
+    leak = np.column_stack([X, y])
+    half = np.arange(N) < N // 2
+    model = (DecisionTreeClassifier() if kind == "classes" else LinearRegression()).fit(leak[half], y[half])
+    assert "leak" in group_report(model, leak[~half], y[~half], groups[~half], metrics=metrics).message
+    assert "leak" not in group_report(fitted("foreign")[0], X, arrays()[1], groups).message
+
+
+def test_a_comparison_without_errors_names_the_leak_too():
+    X, y, groups = arrays()
+    leak = np.column_stack([X, 100.0 * y])
+    half = np.arange(N) < N // 2
+    held_out = leak[~half], y[~half], groups[~half]
+    assert "leak" in compare(leak[half], y[half], groups[half], held_out=held_out, cv=None).verdict
+
+
+def test_a_comparison_says_if_the_held_out_rows_are_the_training_rows():
+    X, y, groups = arrays()
+    assert "training rows" in compare(X, y, groups, held_out=(X, y, groups), cv=None).verdict
+    assert "training rows" not in compare(X, y, groups, held_out=(X[1:], y[1:], groups[1:]), cv=None).verdict
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_groups_that_are_made_from_the_labels_are_noted(n_classes):
+    X, y, groups = arrays(n_classes)
+    model = LogisticRegression().fit(X, y)
+    assert "one class only" in group_report(model, X, y, y, metrics="accuracy").message
+    assert "one class only" in group_report(model, X, y, np.where(y > 0, groups, "none")).message or n_classes == 3
+    assert "one class only" not in group_report(model, X, y, groups).message
+    assert "one class only" not in group_report(model, X, y).message
+
+
+QUANTILES = [
+    QuantileRegressor(quantile=0.8, alpha=0.0),
+    GradientBoostingRegressor(loss="quantile", alpha=0.8, n_estimators=10),
+    HistGradientBoostingRegressor(loss="quantile", quantile=0.8, max_iter=10),
+    make_pipeline(StandardScaler(), QuantileRegressor(quantile=0.8, alpha=0.0)),
+    GroupDRORegressor(loss=Quantile(0.8)),
+]
+
+
+@pytest.mark.parametrize("model", QUANTILES, ids=lambda model: type(model).__name__)
+def test_quantile_models_have_the_pinball_loss_and_its_share(model):
+    X, y, groups = arrays(0)
+    model = clone(model).fit(X, y, **({"groups": groups} if isinstance(model, GroupDRORegressor) else {}))
+    predicted = model.predict(X)
+    report = group_report(model, X, y, groups, metrics=["risk", "d2"])
+    foreign = not isinstance(model, GroupDRORegressor)
+    assert ("pinball" in report.title) == foreign
+    for group, row in report.by_group.items():
+        own = groups == group
+        wanted = mean_pinball_loss(y[own], predicted[own], alpha=0.8)
+        assert row["risk"] == pytest.approx(wanted)
+        # The best constant is found exactly, and not interpolated.
+        best = min(mean_pinball_loss(y[own], np.full(own.sum(), each), alpha=0.8) for each in y[own])
+        assert row["d2"] == pytest.approx(1.0 - wanted / best)
+        assert row["d2_low"] < row["d2"] < row["d2_high"] or row["note"]
+    weight = np.random.default_rng(0).integers(1, 4, N).astype(float)
+    found = group_report(model, X, y, groups, metrics="d2", sample_weight=weight, n_bootstrap=0)
+    copied = np.repeat(np.arange(N), weight.astype(int))
+    other = group_report(model, X[copied], y[copied], groups[copied], metrics="d2", n_bootstrap=0)
+    assert found.overall["d2"] == pytest.approx(other.overall["d2"])
+    if not foreign:
+        assert found.overall["d2"] == pytest.approx(model.score(X, y, weight), abs=1e-3)
+
+
 def test_of_many_groups_the_worst_that_can_be_judged_are_printed():
     n = 2000
     columns = {"group": list(range(n)), "risk": [1.0 - k / n for k in range(n)], "note": ["small", ""] * (n // 2)}
@@ -497,7 +637,7 @@ def test_without_groups_all_rows_are_one_row_without_weight():
     assert report.columns["group"] == ["all"]
     assert report.columns["n"] == [N]
     assert report.columns["note"] == [""]
-    assert np.isnan(report.columns["weight"]).all()
+    assert "weight" not in report.columns
     assert report.columns["risk"] == [report.overall["risk"]]
 
 
@@ -837,6 +977,68 @@ def test_a_class_that_the_fit_did_not_know_is_refused_by_name():
         group_report(model, X, np.where(np.arange(N) == 3, 7, y), groups)
 
 
+OTHER_CODES = {
+    "bool": (lambda y: y == 1, lambda y: np.where(y == 1, "yes", "no")),
+    "number": (lambda y: y, lambda y: y.astype(str)),
+    "text": (lambda y: y.astype(str), lambda y: y),
+    "shifted": (lambda y: y, lambda y: y + 2),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_CODES)
+@pytest.mark.parametrize("model", [GroupDROClassifier(), LogisticRegression()])
+def test_labels_that_a_model_does_not_know_are_refused_wherever_it_is_judged(kind, model):
+    X, y, groups = arrays()
+    fitted, given = (code(y) for code in OTHER_CODES[kind])
+    model = clone(model).fit(X, fitted, **({"groups": groups} if isinstance(model, GroupDROClassifier) else {}))
+    judged = [
+        lambda: group_report(model, X, given, groups),
+        lambda: find_groups(model, X, given),
+        lambda: find_groups(model, X, given, metrics="accuracy"),
+        lambda: headroom(model, X, given, groups),
+        lambda: worst_group_scorer("accuracy")(model, X, given, groups=groups),
+        lambda: compare(X, fitted, groups, models={"m": model}, held_out=(X, given, groups), cv=None),
+        *([lambda: model.score(X, given)] if isinstance(model, GroupDROClassifier) else []),
+    ]
+    for judge in judged:
+        with pytest.raises(ValueError, match="knows none of them") as error:
+            judge()
+        for name in (*np.unique(given).tolist(), *np.unique(fitted).tolist()):
+            assert repr(name) in str(error.value)
+
+
+def test_booleans_and_the_numbers_0_and_1_are_the_same_labels():
+    X, y, groups = arrays()
+    model = LogisticRegression().fit(X, y == 1)
+    given, other = (group_report(model, X, labels, groups).to_frame() for labels in (y, y == 1))
+    assert given.equals(other)
+
+
+def test_the_report_names_labels_of_a_class_that_training_never_saw():
+    X, y, groups = arrays(3)
+    model = LogisticRegression().fit(X[y < 2], y[y < 2])
+    found = group_report(model, X, y, groups)
+    assert "does not know the labels [2]" in found.message
+    assert "labels" not in group_report(model, X[y < 2], y[y < 2], groups[y < 2]).message
+
+
+@pytest.mark.parametrize("kind", ["series", "array", "objects", "list"])
+def test_missing_labels_of_pandas_are_named(kind):
+    X, y, groups = arrays()
+    labels = pd.Series(y == 1).astype("boolean")
+    labels[3] = pd.NA
+    given = {"series": labels, "array": labels.array, "objects": labels.to_numpy(), "list": list(labels)}[kind]
+    own = fitted("binary")[0]
+    for judge in (
+        lambda: group_report(own, X, given, groups),
+        lambda: own.score(X, given),
+        lambda: GroupDROClassifier().fit(X, given, groups=groups),
+        lambda: GroupDRORegressor().fit(X, given, groups=groups),
+    ):
+        with pytest.raises(ValueError, match="y has missing"):
+            judge()
+
+
 def test_a_model_that_is_not_fitted_is_refused():
     _, X, y, groups = fitted("binary")
     with pytest.raises(NotFittedError):
@@ -930,3 +1132,43 @@ def test_a_report_takes_the_groups_from_the_columns_of_a_group_by():
     assert set(model.report(frame, y, np.arange(N) % 2, n_bootstrap=0).columns["group"][:2]) == {0, 1}
     with pytest.raises(ValueError, match="group_by names columns that X does not have"):
         group_report(model, frame.drop(columns="site"), y)
+
+
+def test_groups_with_few_rows_expected_beyond_a_quantile_are_not_judged_by_its_loss():
+    rng = np.random.default_rng(0)
+    y = rng.exponential(size=900)
+    groups = np.repeat(["large", "small"], [600, 300])
+    model = DummyRegressor(strategy="constant", constant=-np.log(0.04)).fit(y[:, None], y)
+    metrics = ["risk", "d2", "share_below"]
+    report = group_report(model, y[:, None], y, groups, loss=Quantile(0.96), metrics=metrics)
+    rows = report.by_group
+    assert (rows["large"]["note"], rows["small"]["note"]) == ("", "few beyond")  # 24 and 12 rows
+    assert np.isnan([rows["small"]["risk_low"], rows["small"]["d2_low"]]).all()
+    assert rows["small"]["share_below_low"] < 0.96 < rows["small"]["share_below_high"]
+    assert "share below" in report.message
+    few = group_report(model, y[:, None], y, groups, loss=Quantile(0.96), cluster=np.arange(900) // 2)
+    assert few.judged == [False, False]  # 300 clusters say no more than 300 rows
+
+
+def test_a_page_can_be_handed_on(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 400
+    X, groups = rng.normal(size=(n, 2)), rng.choice(["a<b", "c"], n, p=[0.6, 0.4])
+    groups[:5] = "rare"
+    y = (X[:, 0] + rng.logistic(size=n) > 0).astype(int)
+    model = LogisticRegression().fit(X, y)
+    report = group_report(model, X, y, groups, metrics=["recall", "brier"], n_bootstrap=100)
+    path = report.to_html(tmp_path / "page.html", title="Who & what", about="A test.")
+    text = path.read_text()
+    assert "<script" not in text
+    assert "Who &amp; what" in text
+    assert "a&lt;b" in text
+    assert "a<b" not in text
+    assert "<svg" in text
+    row = report.by_group["c"]
+    assert f"of {row['n_recall']} rows" in text
+    assert f"{row['recall_low']:.3g} to {row['recall_high']:.3g}" in text
+    assert f"{report.overall['brier']:.3g}" in text
+    for note in {part for cell in report.columns["note"] for part in cell.split(", ") if part}:
+        assert f"<dt>{note}</dt>" in text
+    plt.close(report.plot(metric="brier").figure_)

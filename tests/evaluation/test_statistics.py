@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from groupdro.evaluation.metrics import METRICS, Outputs
+from groupdro.evaluation.metrics import METRICS
+from groupdro.evaluation.outputs import Outputs
 from groupdro.evaluation.statistics import AnyFunction, AreaUnderROC, Average, AveragePrecision, Median
 from tests.evaluation.outputs import Given, GivenNumbers
 
 CLASSES = {"binary": ["no", "yes"], "three classes": ["low", "mid", "top"]}
 BINARY_ONLY = {
+    "actual_over_expected",
+    "calibration_intercept",
+    "calibration_slope",
     "recall",
     "precision",
     "f1",
@@ -26,13 +30,13 @@ def outputs_of(kind, n=60, seed=0):
     rng = np.random.default_rng(seed)
     if kind == "regression":
         y = np.round(rng.normal(size=n), 1)
-        return Outputs(GivenNumbers(), np.round(y + rng.normal(size=n), 1)[:, None], y)
+        return Outputs.of_model(GivenNumbers(), np.round(y + rng.normal(size=n), 1)[:, None], y)
     classes = CLASSES[kind]
     codes = np.arange(n) % len(classes)
     scores = np.eye(len(classes))[codes] + rng.normal(size=(n, len(classes)))
     probability = np.exp(np.round(scores))
     probability /= probability.sum(axis=1, keepdims=True)
-    return Outputs(Given(classes), probability, np.array(classes)[codes])
+    return Outputs.of_model(Given(classes), probability, np.array(classes)[codes])
 
 
 def kinds_of(name):

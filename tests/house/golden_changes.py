@@ -5,4 +5,8 @@ Keys are names of fits, or patterns of names with * and ?. Once the record is ma
 
 __all__ = ["CHANGES"]
 
-CHANGES: dict[str, str] = {}
+CHANGES: dict[str, str] = {
+    "adult; GroupDROClassifier; float32; solver=aleg, tol=0.01": (
+        "The pass with which the stage for the average begins after ALEG is certified before its first step."
+    ),
+}

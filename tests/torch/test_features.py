@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler, TensorDataset  # noqa: E402
 
-from groupdro import find_groups  # noqa: E402
+from groupdro import GroupDROClassifier, find_groups  # noqa: E402
 from groupdro.torch import extract_features, write_last_layer  # noqa: E402
 from tests.torch.models import ConvNet, changed, import_models, make_loader, make_rows, state_of  # noqa: E402
 
@@ -203,10 +203,25 @@ def test_layers_that_cannot_be_retrained_are_refused():
         extract_features("model", loader)
 
 
+@pytest.mark.parametrize("argument", ["X", "y"])
+def test_tensors_of_types_that_numpy_lacks_are_refused_with_a_remedy(argument):
+    rows = {"X": torch.randn(20, 2), "y": torch.arange(20) % 2}
+    rows[argument] = rows[argument].bfloat16()
+    with pytest.raises(TypeError, match=rf"pass {argument}\.float\(\)"):
+        GroupDROClassifier().fit(**rows, groups=np.arange(20) % 3)
+
+
 def test_values_that_are_not_finite_are_refused():
     images, *rest = make_rows(20)
     images[13] = torch.inf
     with pytest.raises(ValueError, match="NaN or infinite values, first in row 3"):
+        extract_features(Twice(), make_loader((images, *rest), batch_size=10))
+
+
+def test_values_whose_squares_overflow_in_single_precision_are_refused():
+    images, *rest = make_rows(20)
+    images[13] *= 1e30
+    with pytest.raises(ValueError, match=r"received -?\d.*e\+(29|30|31) in row 3 of a batch: beyond 1e\+18"):
         extract_features(Twice(), make_loader((images, *rest), batch_size=10))
 
 

@@ -216,9 +216,9 @@ def test_a_loss_that_a_few_rows_carry_decides_nothing(which):
     poor, good = (sign + noise * rng.logistic(size=600) for noise in (2.0, 0.7))
     sure = 4.0 * good
     sure[np.arange(9)] = -200.0 * sign[:9]  # three confident mistakes in each group
-    judged = compare_scores([poor[:, None], good[:, None]], y, groups, 2, confidence=0.95, seed=0)
+    judged = compare_scores([poor[:, None], good[:, None]], y, groups, confidence=0.95, seed=0)
     scores = [sure, good] if which == "before" else [poor, sure]
-    silent = compare_scores([some[:, None] for some in scores], y, groups, 2, confidence=0.95, seed=0)
+    silent = compare_scores([some[:, None] for some in scores], y, groups, confidence=0.95, seed=0)
     assert 0 < judged.fall[1] < judged.fall[0] < judged.fall[2]
     assert np.isnan(silent.fall).all()
     assert getattr(silent, which).columns["note"] == ["few errors"] * 3
@@ -466,3 +466,64 @@ def test_a_domain_which_would_replace_alpha_is_refused(network):
     estimator = gd.GroupDROClassifier(domain=gd.domains.L2Domain(penalty=0.1))
     with pytest.raises(ValueError, match=r"^retrain_last_layer varies alpha, but the estimator has domain="):
         retrain_last_layer(model, rows, estimator=estimator)
+
+
+def test_an_estimator_without_an_intercept_sets_the_bias_to_zero(network):
+    model, rows, _ = network
+    estimator = gd.GroupDROClassifier(fit_intercept=False)
+    result = retrain_last_layer(model, make_loader(rows), estimator=estimator, alpha=1e-2, inplace=False)
+    assert not result.is_worse
+    assert not result.model.head.bias.any()
+    assert not result.classifier.intercept_.any()
+
+
+class Followed(nn.Module):
+    """A network whose output is some function of that of its last layer."""
+
+    def __init__(self, follow):
+        super().__init__()
+        self.inner, self.follow = ConvNet(2), follow
+        self.factor = nn.Parameter(torch.tensor(10.0))
+
+    def forward(self, x):
+        return self.follow(self.inner(x))
+
+
+@pytest.mark.parametrize("layer", [None, "inner.head"])
+@pytest.mark.parametrize("follow", [lambda u: 10 * u, lambda u: u + 1, lambda u: (u / 2).softmax(1)])
+def test_a_layer_whose_output_the_network_changes_is_refused(network, layer, follow):
+    model = Followed(follow)
+    before = state_of(model)
+    with pytest.raises(ValueError, match=r"'inner\.head', nor its softmax or sigmoid.* multiply the layer's weights"):
+        retrain_last_layer(model, make_loader(network[1]), layer=layer, alpha=1e-2)
+    assert not changed(model, before)
+
+
+@pytest.mark.parametrize("follow", [nn.Softmax(1), nn.LogSoftmax(1), nn.Sigmoid()])
+def test_a_softmax_or_a_sigmoid_may_follow_a_named_layer(network, follow):
+    model, rows = Followed(follow), make_rows(300)
+    with pytest.raises(ValueError, match=r"pass layer='inner\.head'"):
+        retrain_last_layer(model, make_loader(rows), alpha=1e-2)
+    result = retrain_last_layer(model, make_loader(rows), layer="inner.head", alpha=1e-2)
+    assert result.layer == "inner.head"
+
+
+def test_a_function_that_returns_the_output_of_the_layer_stands_for_the_network():
+    model, rows = Followed(lambda u: 10 * u), make_rows(300)
+    loader = make_loader(rows)
+    result = retrain_last_layer(model, loader, alpha=1e-2, forward=lambda model, batch: model.inner(batch[0]))
+    assert result.layer == "inner.head"
+
+
+class ConvHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(64, 5), nn.Conv2d(5, 2, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x.flatten(1))[:, :, None, None]).flatten(1)
+
+
+def test_a_convolution_at_the_end_is_named():
+    with pytest.raises(ValueError, match=r"last layer with weights is 'head', a Conv2d; .* by a torch\.nn\.Linear"):
+        retrain_last_layer(ConvHead(), make_loader(make_rows(100)), alpha=1e-2)

@@ -7,38 +7,40 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from groupdro.compare.comparison import Comparison
-from groupdro.compare.contenders import ERM, check_models, fit_given, fit_own, place_of_model
-from groupdro.compare.judging import Judging, judge
+from groupdro.compare.contenders import check_models, fit_given, fit_own, is_fitted, place_of_model
+from groupdro.compare.judging import Terms, judge
 from groupdro.data.given import GivenRows, read_given
 from groupdro.discovery import FoundGroups
 from groupdro.estimators import GroupBy, GroupDROClassifier, GroupDRORegressor
 from groupdro.estimators.defaults import estimator_for
 from groupdro.evaluation.folds import divide
-from groupdro.evaluation.metrics import read_metrics
+from groupdro.evaluation.judgement import Resampling
+from groupdro.evaluation.metrics import Metric, read_metrics
 from groupdro.evaluation.models import take_columns
-from groupdro.evaluation.report import check_resampling
+from groupdro.evaluation.predictions import Answers, Predictions, answered
 from groupdro.store import GroupedStore
 from groupdro.utils.arguments import check_flag, check_number, check_whole, error_prefix, number_of_rows, short_repr
-from groupdro.utils.types import Indices
+from groupdro.utils.types import Floats, Indices
 from groupdro.utils.vectors import read_target
 
 __all__ = ["compare"]
 
 
 def compare(
-    X: Any,
+    X: Any = None,
     y: Any = None,
     groups: Any = None,
     *,
-    estimator: Any = None,
+    estimator: Any = "auto",
     models: Any = None,
     baseline: Any = None,
     metrics: Any = None,
     mean_budget: float | None = None,
-    floor: float | None = None,
+    floor: float | dict[str, float] | None = None,
     sample_weight: Any = None,
     cluster: Any = None,
-    held_out: tuple[Any, ...] | GroupedStore | None = None,
+    offset: Any = None,
+    held_out: Any = None,
     loss: Any = "auto",
     cv: int | None = 5,
     n_splits: int = 4,
@@ -49,47 +51,62 @@ def compare(
     verbose: bool = False,
     random_state: int = 0,
 ) -> Comparison:
-    """Fit plain, balanced and robust linear models, and compare them, and any models of yours, on held-out data.
+    """Compare plain, balanced and robust linear models, and any models of yours, on held-out data.
 
-    The linear models are ERM, which minimises the average risk; ERM with equal weight for every group; a blend of
-    average and worst risk; GDRO, which minimises the worst risk; MERO, which minimises the worst excess risk; and a
-    model whose robustness `GroupDROClassifierCV` or `GroupDRORegressorCV` chooses on the training data alone. All use
-    the penalty of `estimator`.
+    The linear models are fitted here: ERM, which minimises the average risk; ERM with equal weight for every group; a
+    blend of average and worst risk; GDRO, which minimises the worst risk; MERO, which minimises the worst excess risk;
+    and a model whose robustness `GroupDROClassifierCV` or `GroupDRORegressorCV` chooses on the training data alone. All
+    use the penalty of `estimator`.
 
     Parameters
     ----------
     X, y, groups : array-like
-        Training data, labels and groups. Groups may be None if the estimator is a `GroupBy`, which takes them from X.
-        Groups may also be what `find_groups` returned, if X has the columns that describe them. Rows on which they were
-        found are then used for training only: they would show a gain where there is none.
-        A `GroupedStore` as X has its own labels and groups; then models of yours must be fitted already.
+        Training data, labels and groups; if nothing is to be fitted and `held_out` is None, the rows to compare the
+        models on, which they have not seen. X is None for predictions. Groups may be None if the estimator is a
+        `GroupBy`, which takes them from X. Groups may also be what `find_groups` returned, if X has the columns that
+        describe them. Rows on which they were found are then used for training only: they would show a gain where there
+        is none. A `GroupedStore` as X has its own labels and groups; then models of yours must be fitted already.
     estimator : estimator, optional
         A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, a pipeline that ends in one, or a
         `GroupBy` around either. The default is a classifier if y is text, boolean or has at most ten distinct integers,
-        and a regressor otherwise. If its robustness is below 1, the blend uses it; otherwise the blend uses 0.5.
-    models : dict of str to estimator, optional
+        and a regressor otherwise. If its robustness is below 1, the blend uses it; otherwise the blend uses 0.5. None
+        compares your models only, on columns of any kind.
+    models : dict of str to estimator or Predictions, optional
         Other models to include, such as boosted trees. Unfitted ones are fitted here on X as it is, with groups,
-        weights and clusters if they accept them. Fitted ones are used as they are and require `held_out`.
+        weights, clusters and offsets if they accept them. Fitted ones are used as they are; beside models that are
+        fitted here, they require `held_out`. `Predictions` are compared among themselves, without X.
     baseline : str or estimator, optional
         The model in production, which another model must beat to be recommended: the name of one of `models` or of a
-        linear model, such as "GDRO"; or a model, which is then added under the name "baseline". The default is "ERM".
+        linear model, such as "GDRO"; or a model, which is then added under the name "baseline". The default is "ERM",
+        or the first of `models` without linear models.
     metrics : str, callable, or sequence or dict of these, optional
         Metrics of the table, as in `group_report`. The first one decides which model is recommended. The default is the
-        risk, followed by the accuracy or the RMSE.
+        risk, followed by the accuracy or the RMSE. A one-sided rate ("recall", "precision", "false_positive_rate" or
+        "false_negative_rate") decides nothing alone, because a useless model has the best value: see `floor`.
     mean_budget : float, optional
         By how much a model with a better worst group may be worse over all rows, in proportion to the baseline; or, for
         metrics of which larger values are better, in their own units. The default is by as much as the worst group
-        gains.
-    floor : float, optional
-        Value of the first metric that the worst group must reach, such as an accuracy of 0.6. Models that reach it come
-        first.
+        gains. It is about the first metric, and so does not guard a one-sided rate: a model that always predicts the
+        positive class has a better recall over all rows, too.
+    floor : float or dict of str to float, optional
+        What the worst group must reach: a value of the first metric, such as an accuracy of 0.6, or values by the name
+        of the metric, such as ``{"precision": 0.3}``; ceilings for metrics of which smaller values are better. Models
+        that reach the floor of the first metric come first. Models that miss that of another metric, which is added to
+        the table, are not recommended. With a one-sided rate as the first metric, other models than the baseline are
+        recommended only with such a floor (of precision or the false positive rate for recall and the false negative
+        rate, and the reverse; or of any other metric), or if `metrics` has another one after it that is not one-sided,
+        such as "log_loss": models that are significantly worse by that, over all rows or in the worst group, are then
+        not recommended.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows, in training and in evaluation.
     cluster : array-like of shape (n_rows,), optional
         Labels of patients, users or sites whose rows are dependent. They are kept together in splits and resamples.
-    held_out : tuple (X, y, groups) or GroupedStore, optional
-        Held-out data on which to compare; groups as above, followed by sample_weight and cluster if used, since those
-        of the training rows do not apply here. By default one fold of the training data is held out, stratified by
+    offset : array-like of shape (n_rows,) or (n_rows, n_classes), optional
+        Offsets of the rows, for the models that take them.
+    held_out : tuple (X, y, groups), dict or GroupedStore, optional
+        Held-out data on which to compare; groups as above. A dict has these three by name, and `sample_weight`,
+        `cluster` and `offset` if used, since those of the training rows do not apply here. The verdict says so if they
+        are the training rows in the same order. By default one fold of the training data is held out, stratified by
         group and class, except for rows whose class the training part would lack.
     loss : str or callable
         Loss behind all risks, as in `group_report`. The default is that of the estimator. Classifiers of other kinds
@@ -124,7 +141,9 @@ def compare(
     worst group nor any other is significantly worse. Of the supported models, whoever made them, the one with the
     largest net gain is recommended: the relative gain of the worst group minus the relative cost over all rows. If
     there is none and the baseline is "ERM", the choice of cross-validation is recommended if it left plain training on
-    the training rows and the held-out rows do not contradict it.
+    the training rows and the held-out rows do not contradict it. A classifier that predicts the same for every
+    held-out row is never recommended: the same class, for a metric of classes, or the same probabilities. Nor, for a
+    metric of classes, is one whose mean recall over the classes is within three standard errors of that of a guess.
 
     The confidence intervals are simultaneous over all models: rows, or clusters of rows, are resampled for all models
     together, and the largest studentised deviation over the models determines their width. The bootstrap fails for a
@@ -132,94 +151,145 @@ def compare(
     improvement among the groups that may be the worst under the model, to the largest improvement among those that may
     be the worst under the baseline. The more groups may be the worst, the wider the interval.
     """
-    check_resampling(n_bootstrap, confidence, min_rows, random_state, least=20)
+    resampling = Resampling(n_bootstrap, confidence, min_rows, random_state).check(least=20)
     check_flag(verbose, "verbose")
     if cv is not None:
         check_whole(cv, "cv", least=2)
     if mean_budget is not None:
         check_number(mean_budget, "mean_budget")
-    if floor is not None:
-        check_number(abs(floor) if isinstance(floor, int | float) else floor, "floor")  # it may be negative
-    listed = isinstance(held_out, tuple | list) and 3 <= len(held_out) <= 5
-    if held_out is not None and not (listed or isinstance(held_out, GroupedStore)):
-        raise ValueError(f"held_out must be a triple of X, y and groups, got {short_repr(held_out)}.")
-    others = check_models(models, held_out=held_out is not None)
+    _check_floor(floor)
     if baseline is not None and not isinstance(baseline, str):
-        if "baseline" in others:
+        if "baseline" in (models or {}):
             raise ValueError('baseline must be the name of one of models if one of them is called "baseline".')
-        others |= check_models({"baseline": baseline}, held_out=held_out is not None)
-        baseline = "baseline"
+        models, baseline = {**(models or {}), "baseline": baseline}, "baseline"
+    models, X = _answered(models, X, y)
+    linear = None if X is None or _all_answered(models) else estimator
     stored = isinstance(X, GroupedStore)
-    if stored and held_out is None:
+    if isinstance(linear, str) and linear == "auto":
+        linear = _default_estimator(X, y)
+    nothing_to_fit = linear is None and all(map(is_fitted, (models or {}).values()))
+    known = held_out is not None or nothing_to_fit
+    others = check_models(models, held_out=known)
+    if linear is None and not others:
+        raise ValueError("models must have at least one model if estimator is None.")
+    if stored and not known:
         raise ValueError(
             "held_out is required if X is a store: write both with GroupedStore.write(..., test_size=0.2)."
         )
-    if estimator is None and stored:
-        estimator = GroupDRORegressor() if X.classes is None else GroupDROClassifier()
-    elif estimator is None:
-        estimator = estimator_for(read_target(y, number_of_rows(X, "X"), numeric=False))
-    wrapper = estimator if isinstance(estimator, GroupBy) else None
-    inner = estimator if wrapper is None else wrapper.estimator
-    place_of_model(inner)
-    classes = is_classifier(estimator)
+    wrapper = linear if isinstance(linear, GroupBy) else None
+    inner = linear if wrapper is None else wrapper.estimator
+    if linear is not None:
+        place_of_model(inner)
+    classes = is_classifier(next(iter(others.values())) if linear is None else linear)
     train = read_given(
         X,
         y,
         groups if stored else _groups_of(wrapper, X, groups, "groups"),
         sample_weight=sample_weight,
         cluster=cluster,
+        offset=offset,
         numeric=not classes,
+        missing="own" if nothing_to_fit and held_out is None else "error",
     )
     if not stored:
         train.check_weight_of_groups()
         train = train.with_weight()
-    metrics = ("risk", "accuracy" if classes else "rmse") if metrics is None else metrics
-    wanted = read_metrics(metrics, train.weights)
-    if held_out is None:
-        rows, test_rows = _divide(train, groups, n_splits=n_splits, seed=random_state, classes=classes)
-        train, test = train.take(rows), train.take(test_rows)
-    elif isinstance(held_out, GroupedStore):
-        test = held_out.given()
+    if held_out is not None:
+        test = _read_held_out(held_out, wrapper, numeric=not classes)
+    elif nothing_to_fit:
+        test = train
     else:
-        X_test, y_test, test_groups, *more = held_out
-        weight, clusters = (*more, None, None)[:2]
-        with error_prefix("held_out"):
-            if isinstance(test_groups, FoundGroups) and (seen := len(test_groups.seen(X_test))):
-                raise ValueError(f"groups were found on {seen} of these rows, which cannot show if a repair helps.")
-            test = read_given(
-                X_test,
-                y_test,
-                _groups_of(wrapper, X_test, test_groups, "held_out"),
-                sample_weight=weight,
-                cluster=clusters,
-                numeric=not classes,
-                missing="own",
-            ).with_weight()
-    wanted = wanted if test.weights is None else read_metrics(metrics, test.weights)
+        first, rest = _divide(train, groups, n_splits=n_splits, seed=random_state, classes=classes)
+        train, test = train.take(first), train.take(rest)
+    metrics = ("risk", "accuracy" if classes else "rmse") if metrics is None else metrics
+    _read_floors(floor, metrics, train.weights)  # what is wrong with them is said before anything is fitted
+    wanted, floors = _read_floors(floor, metrics, test.weights)
     selecting = {"min_rows": min_rows, "n_bootstrap": n_bootstrap, "confidence": confidence, "n_jobs": n_jobs}
+    rows = X if stored else train
+    own = () if linear is None else fit_own(inner, wrapper, rows, cv=cv, seed=random_state, **selecting)
     fitted, seconds = {}, {}
-    for name, model, spent in (
-        *fit_own(inner, wrapper, X if stored else train, cv=cv, seed=random_state, **selecting),
-        *fit_given(others, X if stored else train),
-    ):
+    for name, model, spent in (*own, *fit_given(others, rows)):
         fitted[name], seconds[name] = model, spent
         if verbose:
             print(f"{name}: {'given' if np.isnan(spent) else f'fitted in {spent:.1f} s'}", flush=True)
     if baseline is not None and baseline not in fitted:
         raise ValueError(f"baseline must be one of {list(fitted)}, or a model; got {baseline!r}.")
-    how = Judging(
+    terms = Terms(
         metrics=wanted,
-        baseline=ERM if baseline is None else baseline,
+        baseline=next(iter(fitted)) if baseline is None else baseline,
         loss=loss,
         mean_budget=mean_budget,
-        floor=floor,
-        min_rows=min_rows,
-        n_bootstrap=n_bootstrap,
-        confidence=confidence,
-        seed=random_state,
+        floors=floors,
+        resampling=resampling,
     )
     with error_prefix("held_out") if held_out is not None else nullcontext():
-        return judge(fitted, seconds, test, how)
+        return judge(fitted, seconds, test, terms)
+
+
+def _answered(models: Any, X: Any, y: Any) -> tuple[Any, Any]:
+    """Return models and rows; of predictions, models that look them up by the number of the row."""
+    if not isinstance(models, dict) or not any(isinstance(model, Predictions) for model in models.values()):
+        return models, X
+    if not all(isinstance(model, Predictions) for model in models.values()):
+        raise TypeError("models has predictions and models, which take different rows: pass the predictions of all.")
+    found = {}
+    for name, model in models.items():
+        with error_prefix(f"models[{name!r}]"):
+            found[name], numbers = answered(model, X, y)
+    return found, numbers
+
+
+def _all_answered(models: Any) -> bool:
+    return isinstance(models, dict) and any(isinstance(model, Answers) for model in models.values())
+
+
+def _default_estimator(X: Any, y: Any) -> Any:
+    """Return an estimator for the kind of labels."""
+    if isinstance(X, GroupedStore):
+        return GroupDRORegressor() if X.classes is None else GroupDROClassifier()
+    return estimator_for(read_target(y, number_of_rows(X, "X"), numeric=False))
+
+
+def _read_held_out(held_out: Any, wrapper: GroupBy | None, *, numeric: bool) -> GivenRows:
+    """Return the rows to judge the models on."""
+    if isinstance(held_out, GroupedStore):
+        return held_out.given()
+    if isinstance(held_out, tuple | list) and len(held_out) == 3:
+        held_out = dict(zip(("X", "y", "groups"), held_out, strict=True))
+    allowed = {"X", "y", "groups", "sample_weight", "cluster", "offset"}
+    if not (isinstance(held_out, dict) and {"X", "y"} <= {*held_out} <= allowed):
+        raise ValueError(
+            "held_out must be a triple of X, y and groups, or a dict of these and sample_weight, cluster or offset, "
+            f"got {short_repr(held_out)}."
+        )
+    groups = held_out.get("groups")
+    with error_prefix("held_out"):
+        if isinstance(groups, FoundGroups) and (seen := len(groups.seen(held_out["X"]))):
+            raise ValueError(f"groups were found on {seen} of these rows, which cannot show if a repair helps.")
+        own = _groups_of(wrapper, held_out["X"], groups, "held_out")
+        return read_given(**{**held_out, "groups": own}, numeric=numeric, missing="own").with_weight()
+
+
+def _check_floor(floor: Any) -> None:
+    values = floor.values() if isinstance(floor, dict) else [] if floor is None else [floor]
+    for value in values:
+        check_number(abs(value) if isinstance(value, int | float) else value, "floor")  # it may be negative
+    if isinstance(floor, dict) and not all(isinstance(name, str) for name in floor):
+        raise TypeError(f"floor must be a number, or a dict from names of metrics to numbers; got {short_repr(floor)}.")
+
+
+def _read_floors(floor: Any, metrics: Any, weights: Floats | None) -> tuple[tuple[Metric, ...], dict[str, float]]:
+    """Return the metrics, with those that only have a floor at the end, and the floors by name."""
+    wanted = read_metrics(metrics, weights)
+    if not isinstance(floor, dict):
+        return wanted, {} if floor is None else {wanted[0].name: float(floor)}
+    names = {metric.name for metric in wanted}
+    with error_prefix("floor"):
+        wanted = read_metrics([*wanted, *(name for name in floor if name not in names)], weights)
+    for metric in wanted:
+        if metric.name in floor and not metric.ranks:
+            raise ValueError(f"floor has {metric.name!r}, of which neither large nor small values are better.")
+    return wanted, {name: float(value) for name, value in floor.items()}
 
 
 def _divide(rows: GivenRows, groups: Any, *, n_splits: int, seed: int, classes: bool) -> tuple[Indices, Indices]:

@@ -34,6 +34,9 @@ class Change:
         Groups that are significantly worse off.
     note : str
         Why the model cannot be judged; empty if it can.
+    objection : str
+        Why the model is not recommended even if it is better by the deciding metric, such as a floor of another metric
+        that it does not reach; empty if nothing speaks against it.
     """
 
     gain: Interval
@@ -42,6 +45,7 @@ class Change:
     relative_cost: float
     harmed: list[Any]
     note: str = ""
+    objection: str = ""
 
     @property
     def better(self) -> bool:
@@ -74,12 +78,12 @@ class Comparison:
     Attributes
     ----------
     columns : dict of str to list
-        One row per model. For each metric: its value over all rows, `mean_<metric>`, and in the worst group,
-        `worst_<metric>`. `worst_group`, by the first metric; `gain`, by how much its worst group improves on that of
-        the baseline, with a confidence interval from `gain_low` to `gain_high`, simultaneous over all models; `cost`,
-        by how much it is worse over all rows; `worst_regret`, the worst excess risk over the smallest training risk
-        that any linear model reaches in a group; `gap`, the certified relative gap of the fit; and `seconds`. NaN if a
-        model lacks the value.
+        One row per model. For each metric: its value over all rows, `mean_<metric>`, and in the worst group that can
+        be judged by it, `worst_<metric>`. `worst_group`, by the first metric; `gain`, by how much its worst group
+        improves on that of the baseline, with a confidence interval from `gain_low` to `gain_high`, simultaneous over
+        all models; `cost`, by how much it is worse over all rows; `worst_regret`, the worst excess risk over the
+        smallest training risk that any linear model reaches in a group; `gap`, the certified relative gap of the fit;
+        and `seconds`. NaN if a model lacks the value.
     verdict : str
         What to use, and why, in plain words.
     evidence : str
@@ -104,8 +108,9 @@ class Comparison:
     confidence : float
         Level of the confidence intervals.
     headroom : Headroom or None
-        Upper bound on what the worst held-out group of the recommended model could gain from any linear model. None for
-        other losses than the logistic or squared one, and if no group has enough rows.
+        Upper bound on what the worst held-out group of the recommended model could gain from any linear model. None if
+        the first metric is not the risk, if `loss` was given, if no group has enough rows, and for classifiers without
+        probabilities or with another loss than the logistic one.
     """
 
     columns: dict[str, list[Any]]

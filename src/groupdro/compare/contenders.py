@@ -19,6 +19,7 @@ from groupdro.estimators import (
     GroupDRORegressorCV,
 )
 from groupdro.evaluation.models import check_model, final_estimator
+from groupdro.evaluation.predictions import Answers
 from groupdro.store import GroupedStore
 from groupdro.utils.arguments import error_prefix, short_repr
 
@@ -32,6 +33,7 @@ __all__ = [
     "check_models",
     "fit_given",
     "fit_own",
+    "is_fitted",
     "place_of_model",
 ]
 
@@ -106,7 +108,7 @@ def fit_own(
         else:
             X = rows.X if wrapper is None else wrapper._without_groups(rows.X)
             more: dict[str, Any] = {"groups": rows.groups, "sample_weight": rows.weights}
-            more["cluster"] = rows.clusters if name == CHOSEN else None
+            more |= {"offset": rows.offset, "cluster": rows.clusters if name == CHOSEN else None}
             _fit(model, path, X, rows.y, {key: value for key, value in more.items() if value is not None})
         fitted = final_estimator(model)
         if fitted._interrupted:
@@ -163,7 +165,7 @@ def check_models(models: Any, *, held_out: bool) -> dict[str, Any]:
         check_model(model, f"models[{name!r}]")
         if name in _OWN or name.startswith("blend "):
             raise ValueError(f"models[{name!r}] has the name of a model that is fitted here; choose another name.")
-        if _is_fitted(model) and not held_out:
+        if is_fitted(model) and not held_out:
             raise ValueError(
                 f"models[{name!r}] is already fitted, possibly on rows that would be held out here: pass held_out, "
                 "data that it has not seen, or an unfitted model."
@@ -171,7 +173,10 @@ def check_models(models: Any, *, held_out: bool) -> dict[str, Any]:
     return dict(models)
 
 
-def _is_fitted(model: Any) -> bool:
+def is_fitted(model: Any) -> bool:
+    """Return whether a model is fitted."""
+    if isinstance(model, Answers):
+        return True
     try:
         check_is_fitted(model)
     except NotFittedError:
@@ -182,10 +187,10 @@ def _is_fitted(model: Any) -> bool:
 def fit_given(models: dict[str, Any], rows: GivenRows | GroupedStore) -> Iterator[tuple[str, Any, float]]:
     """Yield name, model and seconds of the user's models, fitting those that are not fitted yet.
 
-    Groups, weights and clusters are passed to models that accept them.
+    Groups, weights, clusters and offsets are passed to models that accept them.
     """
     for name, given in models.items():
-        if _is_fitted(given):
+        if is_fitted(given):
             yield name, given, float("nan")
             continue
         if isinstance(rows, GroupedStore):
@@ -196,6 +201,7 @@ def fit_given(models: dict[str, Any], rows: GivenRows | GroupedStore) -> Iterato
             "groups": rows.groups.labels(len(rows.y)),
             "sample_weight": rows.weights,
             "cluster": rows.clusters,
+            "offset": rows.offset,
         }
         more = {key: part for key, part in known.items() if part is not None and has_fit_parameter(last, key)}
         begun = time.perf_counter()

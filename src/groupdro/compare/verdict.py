@@ -1,15 +1,16 @@
 """Which model the data support, and why, in words."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from groupdro.compare.comparison import Change
 from groupdro.compare.contenders import CHOSEN, ERM, IN_WORDS
 from groupdro.evaluation.headroom import Headroom
-from groupdro.evaluation.metrics import Metric
+from groupdro.evaluation.metrics import METRICS, Metric
 from groupdro.utils.text import group_name, percent
 
-__all__ = ["Choice", "Rule", "evidence_of", "recommend", "verdict_on"]
+__all__ = ["Choice", "Price", "Rule", "evidence_of", "recommend", "verdict_on"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,28 @@ class Choice:
 
     robustness: float
     message: str
+
+
+@dataclass(frozen=True)
+class Price:
+    """A further metric, in words, and its values under the baseline and under the recommended model."""
+
+    word: str
+    mean: tuple[float, float]
+    worst: tuple[float, float]
+
+    def __str__(self) -> str:
+        text = f"Its {self.word} {_change(*self.mean)} over all rows"
+        return (
+            f"{text}."
+            if any(map(math.isnan, self.worst))
+            else f"{text}, and {_change(*self.worst)} in the worst group."
+        )
+
+
+def _change(before: float, after: float) -> str:
+    old, new = (f"{value + 0.0:.3g}" for value in (before, after))
+    return f"is {new} as before" if old == new else f"{'rises' if after > before else 'falls'} from {old} to {new}"
 
 
 @dataclass(frozen=True)
@@ -34,12 +57,15 @@ class Rule:
         Largest relative cost over all rows; None for the relative gain of the worst group.
     floor : float or None
         Value of the metric that the worst group must reach.
+    alone : bool
+        Whether the metric is a one-sided rate that nothing else guards, and so ranks no models.
     """
 
     metric: Metric
     baseline: str
     mean_budget: float | None
     floor: float | None
+    alone: bool = False
 
     def affordable(self, change: Change) -> bool:
         """Return whether a model costs no more than is allowed over all rows."""
@@ -48,16 +74,14 @@ class Rule:
 
     def supports(self, change: Change) -> bool:
         """Return whether the held-out data support a model: a better worst group, or a better average without harm."""
-        if change.note:
+        if self.alone or change.note or change.objection:
             return False
         harmless = not change.harmed and not change.worse
         return (change.better and self.affordable(change)) or (change.better_on_average and harmless)
 
     def reaches(self, worst: float) -> bool:
         """Return whether a worst group reaches the floor."""
-        if self.floor is None:
-            return True
-        return worst >= self.floor if self.metric.larger_is_better else worst <= self.floor
+        return self.floor is None or self.metric.reaches(worst, self.floor)
 
 
 def recommend(changes: dict[str, Change], worst: dict[str, float], rule: Rule, choice: Choice | None) -> str:
@@ -88,9 +112,9 @@ def recommend(changes: dict[str, Change], worst: dict[str, float], rule: Rule, c
     if reaching or (supported and not rule.reaches(worst[rule.baseline])):
         return max(reaching or supported, key=lambda name: changes[name].net)
     chosen = changes.get(CHOSEN)
-    if chosen is None or choice is None or choice.robustness == 0 or rule.baseline != ERM:
+    if chosen is None or choice is None or choice.robustness == 0 or rule.baseline != ERM or rule.alone:
         return rule.baseline
-    agrees = chosen.net >= 0 and not chosen.worse and not chosen.note
+    agrees = chosen.net >= 0 and not (chosen.worse or chosen.note or chosen.objection)
     return CHOSEN if agrees and rule.reaches(worst[CHOSEN]) else rule.baseline
 
 
@@ -103,6 +127,7 @@ def verdict_on(
     mean: dict[str, float],
     worst_group: dict[str, Any],
     word: str,
+    prices: list[Price],
     room: Headroom | None,
     by_choice: bool,
 ) -> str:
@@ -120,6 +145,8 @@ def verdict_on(
         The deciding metric in each model's worst group and over all rows, and that group.
     word : str
         The metric in words.
+    prices : list of Price
+        What the recommended model changes in the other metrics.
     room : Headroom or None
         What the worst group of the recommended model could gain from a linear model.
     by_choice : bool
@@ -128,10 +155,12 @@ def verdict_on(
     Returns
     -------
     str
-        One to three sentences.
+        A few sentences.
     """
     name, base = (IN_WORDS.get(key, key) for key in (recommended, rule.baseline))
-    if recommended == rule.baseline:
+    if rule.alone:
+        text = f"Keep {base}: {_why_nothing(rule.metric, word)}"
+    elif recommended == rule.baseline:
         text = f"Keep {base}: {_why_not(changes, rule, worst)}."
     else:
         change = changes[recommended]
@@ -140,6 +169,7 @@ def verdict_on(
             f"{worst[recommended]:.3g} instead of {worst[rule.baseline]:.3g}, and {mean[recommended]:.3g} instead of "
             f"{mean[rule.baseline]:.3g} over all rows."
         )
+        text += "".join(f" {price}" for price in prices)
         if by_choice:
             text += " Cross-validation on the training rows shows this gain; the held-out rows alone cannot confirm it."
         elif not change.better:
@@ -154,6 +184,16 @@ def verdict_on(
     return text
 
 
+def _why_nothing(metric: Metric, word: str) -> str:
+    """Return why a one-sided rate recommends no model, and what to do."""
+    other = "precision" if METRICS["precision"].guards(metric) else "recall"
+    return (
+        f"the {word} alone recommends no other model, because one that {metric.won_by} has a {word} of "
+        f"{1 if metric.larger_is_better else 0}. Add a floor for a second metric, such as "
+        f'floor={{"{other}": 0.3}}; or add a metric that may not get worse, such as "log_loss", or put that one first.'
+    )
+
+
 def _why_not(changes: dict[str, Change], rule: Rule, worst: dict[str, float]) -> str:
     others = {name: change for name, change in changes.items() if name != rule.baseline}
     gaining = {name: change for name, change in others.items() if change.better and not change.note}
@@ -161,6 +201,8 @@ def _why_not(changes: dict[str, Change], rule: Rule, worst: dict[str, float]) ->
         on_average = {name: change for name, change in others.items() if change.better_on_average and not change.note}
         if on_average:
             best = min(on_average, key=lambda name: on_average[name].relative_cost)
+            if on_average[best].objection:
+                return f"{IN_WORDS.get(best, best)} is better over all rows, but {on_average[best].objection}"
             harmed = ", ".join(group_name(group) for group in on_average[best].harmed[:5]) or "its worst group"
             return f"{IN_WORDS.get(best, best)} is better over all rows, but worse for {harmed}"
         unjudged = ", ".join(IN_WORDS.get(name, name) for name, change in others.items() if change.note)
@@ -169,6 +211,8 @@ def _why_not(changes: dict[str, Change], rule: Rule, worst: dict[str, float]) ->
         return text + (f" (not {unjudged}: see the details)" if unjudged else "")
     best = max(gaining, key=lambda name: gaining[name].net)
     who = IN_WORDS.get(best, best)
+    if gaining[best].objection:
+        return f"{who} improves the worst group, but {gaining[best].objection}"
     if rule.supports(gaining[best]) and not rule.reaches(worst[best]):
         return f"{who} improves the worst group, but does not reach {rule.floor:g} there"
     limit = "" if rule.mean_budget is None else f", and more than {rule.mean_budget:.3g} is not allowed"
@@ -219,6 +263,8 @@ def evidence_of(
             continue
         text += f" {name}: worst group {_interval(change.gain)}, all rows {_interval(change.cost, sign=-1.0)}"
         text += f" ({change.note})." if change.note else "."
+        if change.objection:
+            text += f" Not recommended: {change.objection}."
         if change.harmed:
             text += f" It harms {', '.join(group_name(group) for group in change.harmed[:5])}."
     if choice is not None:

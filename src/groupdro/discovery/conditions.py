@@ -86,7 +86,8 @@ class Columns:
             self._columns = {name: self._frame.get_column(name) for name in self._frame.columns}
             self.n_rows = len(self._frame)
             return
-        array = np.asarray(given)
+        with error_prefix(argument):
+            array = np.asarray(given)
         if array.ndim != 2:
             raise TypeError(
                 f"{argument} must be a DataFrame or an array of columns that describe the rows, got "
@@ -141,7 +142,10 @@ def _read(values: Any) -> Column:
         values = _as_array(values)
     if isinstance(values, np.ndarray) and values.dtype.kind in "iufmM":
         return Column(values, np.isnan(values) if values.dtype.kind in "iuf" else np.isnat(values))
-    codes, categories = read_labels(values)
+    try:
+        codes, categories = read_labels(values)
+    except ValueError as error:  # which names the groups
+        raise ValueError(str(error).replace("groups has labels", "it has values")) from None
     if categories and all(isinstance(category, date) for category in categories):  # objects, as those of Series.dt.date
         times = np.array([*categories, None], dtype="M8[us]")[codes]
         return Column(times, np.isnat(times))

@@ -16,9 +16,11 @@ from groupdro.discovery.found import FoundGroups, note_on
 from groupdro.discovery.search import search, unexplained_by
 from groupdro.evaluation.folds import divide
 from groupdro.evaluation.headroom import headroom
-from groupdro.evaluation.metrics import METRICS, Metric, Outputs, read_metrics
+from groupdro.evaluation.judgement import Resampling
+from groupdro.evaluation.metrics import METRICS, Metric, read_metrics
 from groupdro.evaluation.models import call_inner, check_model
-from groupdro.evaluation.report import check_resampling
+from groupdro.evaluation.outputs import Outputs
+from groupdro.evaluation.predictions import Predictions, answered
 from groupdro.evaluation.statistics import Average
 from groupdro.utils.arguments import check_flag, check_number, check_whole, number_of_rows
 from groupdro.utils.types import Indices, Mask
@@ -26,6 +28,7 @@ from groupdro.utils.vectors import read_finite
 
 __all__ = ["find_groups"]
 
+MISCALIBRATION = "miscalibration"
 _LEAST_ROWS, _LEAST_SHARE = 50, 0.01  # default of min_rows: in the half of the rows that is searched, and in the other
 _POWER = float(norm.ppf(0.8))
 _EXAMPLE = 0.1  # share of the rows for which the detectable difference is computed
@@ -62,9 +65,9 @@ def find_groups(
 
     Parameters
     ----------
-    model : estimator, optional
-        Any classifier or regressor: fitted on other rows, or an estimator to be fitted if `cv` is a number. Not needed
-        if `losses` are given.
+    model : estimator or Predictions, optional
+        Any classifier or regressor: fitted on other rows, or an estimator to be fitted if `cv` is a number; or what a
+        model predicted, without `X` and with `columns`. Not needed if `losses` are given.
     X, y : array-like, optional
         Rows that the model was not fitted on, and their labels.
     columns : DataFrame or array-like of shape (n_rows, n_columns), optional
@@ -76,7 +79,10 @@ def find_groups(
         The loss of a row under the model, as in `group_report`.
     metrics : str, callable, or sequence or dict of these, optional
         Metrics to search by in place of the loss, as in `group_report`: those that are averages over rows, such as
-        "recall" (finds missed positives), "false_positive_rate", "accuracy", "precision", "brier" or "mae". With
+        "recall" (finds missed positives), "false_positive_rate", "accuracy", "precision", "brier" or "mae". Also
+        "miscalibration": what happened minus what was predicted, in both directions, compared with 0 and not with other
+        rows. It finds groups whose probabilities or numbers are too low or too high, where the loss finds those that
+        are hard to predict. With
         several metrics, the confidence holds for all of them together.
     cv : int, optional
         Number of folds: every row is then judged by a copy of `model` that was fitted without its fold.
@@ -84,8 +90,7 @@ def find_groups(
         Largest number of conditions of a group.
     min_rows : int, optional
         Effective number of rows (or clusters) that a group needs in either half. The default is 50, or 1% of the half
-        if that is more. Twice as many are needed to judge losses that are mostly large, such as error rates above a
-        half.
+        if that is more.
     n_groups : int
         Largest number of groups per metric.
     sample_weight : array-like of shape (n_rows,), optional
@@ -124,16 +129,28 @@ def find_groups(
     The lower bounds use the bootstrap of the largest studentised deviation: rows of the other half, or clusters of
     them, are resampled with Poisson weights, and each resample is studentised by its own standard error. A group that
     was found after others must pass a second test of the same kind: it must be worse than those others explain.
+
+    A few rows of very small loss inside, or of very large loss outside, can be missing from a sample, which then shows
+    too large a difference. So the bound is half as far again below the difference where fewer than ten effective rows
+    (or clusters) carry the variance on these sides: the squared sum of the squared deviations over the sum of their
+    squares. For the inside it is their share among all rows, times the rows inside, because a group that lacks such
+    rows does not show it.
     """
     check_number(level, "level", positive=True)
     if level >= 1:
         raise ValueError(f"level must be below 1, got {level!r}.")
-    check_resampling(n_bootstrap, level, 0, random_state, least=20)
+    Resampling(n_bootstrap, level, 0, random_state).check(least=20)
     check_whole(max_conditions, "max_conditions", least=1)
     check_whole(n_groups, "n_groups", least=1)
     check_flag(verbose, "verbose")
     if min_rows is not None:
         check_whole(min_rows, "min_rows", least=20)
+    if isinstance(model, Predictions):
+        if columns is None:
+            raise ValueError("columns must be given with predictions: they describe the rows.")
+        if cv is not None or linear is not None:
+            raise ValueError("cv and linear need a model and X, not predictions.")
+        refuse_other_order(y, called="y", columns=columns)
     if losses is None:
         more = {"sample_weight": sample_weight, "cluster": cluster, "offset": offset}
         refuse_other_order(X, columns=columns)
@@ -155,6 +172,7 @@ def find_groups(
         raise ValueError(f"columns has {described.n_rows} rows, but there are {n_rows}.")
     # Seeds of their own: with the given one, the draws would repeat the random numbers of data simulated with it.
     split_seed, draw_seed = np.random.SeedSequence(random_state).generate_state(2).tolist()
+    quantities = [quantity.scaled() for quantity in quantities]
     searched, judging = _halves(n_rows, sampling, split_seed)
     least = max(_LEAST_ROWS, math.ceil(_LEAST_SHARE * len(searched))) if min_rows is None else int(min_rows)
     encoded = encode(described, searched, least)
@@ -215,9 +233,9 @@ def _judge(groups: list[Group], sampling: Sampling, **options: Any) -> tuple[Jud
         if before:
             losses = unexplained_by(before, quantity.losses, sampling.mass(quantity.counted))
             rest[k] = Group(replace(quantity, losses=losses), groups[k].inside)
-    explained = {
-        k for k, low in zip(rest, judge([*rest.values()], sampling, **options).low, strict=True) if not low > 0
-    }
+    # That they are worse than the other rows was decided above, with the care that few rows with the variance need.
+    further = judge([*rest.values()], sampling, **options, careful=False).low
+    explained = {k for k, low in zip(rest, further, strict=True) if not low > 0}
     return judged, [
         k for k in np.argsort(-judged.low, kind="stable").tolist() if judged.low[k] > 0 and k not in explained
     ]
@@ -232,10 +250,10 @@ def _figures(rule: Rule, group: Group, judged: Judged, k: int, sampling: Samplin
         "metric": quantity.name,
         "rows": int(inside.sum()),
         "share": float(mass[inside].sum() / mass.sum()),
-        "inside": quantity.sign * float(judged.inside[k]),
-        "outside": quantity.sign * float(judged.outside[k]),
-        "difference": float(judged.inside[k] - judged.outside[k]),
-        "at_least": float(judged.low[k]),
+        "inside": quantity.sign * quantity.unit * float(judged.inside[k]) + 0.0,
+        "outside": quantity.sign * quantity.unit * float(judged.outside[k]) + 0.0,
+        "difference": quantity.unit * float(judged.difference[k]),
+        "at_least": quantity.unit * float(judged.low[k]),
         "note": "",
     }
 
@@ -255,34 +273,53 @@ def _of_model(
     model: Any, X: Any, y: Any, loss: Any, metrics: Any, cv: int | None, *, offset: Any, seed: int, **more: Any
 ) -> tuple[GivenRows, list[Quantity], bool | None]:
     """Return the rows, what is compared on them, and whether the model was fitted on them."""
+    model, X = answered(model, X, y)
     if model is None or X is None:
         raise ValueError("model, X and y must be given, or losses and columns.")
     check_model(model, "model")
     classes = is_classifier(model)
     given = read_given(X, y, None, offset=offset, numeric=not classes, **more)
-    wanted = read_metrics("risk" if metrics is None else metrics)
+    given_names = [metrics] if isinstance(metrics, str) else metrics
+    apart = isinstance(given_names, list | tuple) and MISCALIBRATION in given_names
+    if apart:
+        metrics = [name for name in given_names if name != MISCALIBRATION]
+    wanted = () if apart and not metrics else read_metrics("risk" if metrics is None else metrics)
     if cv is None:
-        outputs = Outputs(model, given.X, given.y, loss=loss, offset=given.offset)
+        outputs = Outputs.of_model(model, given.X, given.y, loss=loss, offset=given.offset)
         return (
             given,
-            [_quantity(each, outputs) for each in wanted],
+            _quantities(wanted, outputs, miscalibration=apart),
             call_inner(model, given.X, "_are_training_rows", given.y),
         )
     check_whole(cv, "cv", least=2)
     if offset is not None:
         raise ValueError("offset requires a fitted model, not cv.")
-    losses, counted = np.zeros((len(wanted), len(given.y))), np.zeros((len(wanted), len(given.y)), dtype=bool)
+    shape = len(wanted) + 2 * apart, len(given.y)
+    losses, counted = np.zeros(shape), np.zeros(shape, dtype=bool)
     for train, test in divide(given, n_splits=cv, seed=seed, classes=classes):
         part, rest = given.take(train), given.take(test)
         fits = part.weights is not None and has_fit_parameter(model, "sample_weight")
         own = clone(model).fit(part.X, part.y, **({"sample_weight": part.weights} if fits else {}))
-        outputs = Outputs(own, rest.X, rest.y, loss=loss)
-        found = [_quantity(each, outputs) for each in wanted]
+        outputs = Outputs.of_model(own, rest.X, rest.y, loss=loss)
+        found = _quantities(wanted, outputs, miscalibration=apart)
         losses[:, test], counted[:, test] = [one.losses for one in found], [one.counted for one in found]
-    return given, [Quantity(one.name, losses[k], counted[k], one.sign) for k, one in enumerate(found)], False
+    return given, [replace(one, losses=losses[k], counted=counted[k]) for k, one in enumerate(found)], False
+
+
+def _quantities(metrics: tuple[Metric, ...], outputs: Outputs, *, miscalibration: bool) -> list[Quantity]:
+    """Return what is compared: metrics, and what happened minus what was predicted, in both directions."""
+    found = [_quantity(metric, outputs) for metric in metrics]
+    if miscalibration:
+        outputs.check_labels()
+        above = outputs.positive - outputs.probabilities[:, 1] if outputs.classifies else -outputs.residual
+        counted = np.ones(len(above), dtype=bool)
+        named = {"predicted too low": above, "predicted too high": -above}
+        found += [Quantity(name, losses, counted, absolute=True) for name, losses in named.items()]
+    return found
 
 
 def _quantity(metric: Metric, outputs: Outputs) -> Quantity:
+    outputs.check_labels()
     statistic = metric.of(outputs)
     if not (isinstance(statistic, Average) and metric.scale == "plain"):
         averages = [name for name, one in METRICS.items() if one.task in (None, metric.task) and name in _AVERAGES]
@@ -296,7 +333,7 @@ def _quantity(metric: Metric, outputs: Outputs) -> Quantity:
 
 
 _AVERAGES = (
-    *("risk", "accuracy", "recall", "precision", "selection_rate", "false_positive_rate", "false_negative_rate"),
+    *("risk", "accuracy", "recall", "precision", "false_positive_rate", "false_negative_rate"),
     *("brier", "log_loss", "mae"),
 )
 
@@ -321,7 +358,7 @@ def _detectable(quantity: Quantity, sampling: Sampling, limit: float, least: int
     if n * _EXAMPLE < least:
         return np.nan
     spread = float(np.std(quantity.losses[quantity.counted]))
-    return float((limit + _POWER) * spread / np.sqrt(n * _EXAMPLE * (1.0 - _EXAMPLE)))
+    return float(quantity.unit * (limit + _POWER) * spread / np.sqrt(n * _EXAMPLE * (1.0 - _EXAMPLE)))
 
 
 def _headroom(model: Any, given: GivenRows | None, inside: Mask, linear: Any) -> float:

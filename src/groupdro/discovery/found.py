@@ -169,7 +169,9 @@ class FoundGroups(GroupRules):
         else:
             share, difference = self.detectable
             text = f"No group was found in which the model does worse, {with_level}."
-            if np.isfinite(difference):
+            if difference == 0:
+                text += f" The {self.metrics[0]} is the same in all rows."
+            elif np.isfinite(difference):
                 text += (
                     f" A group of {share:.0%} of these rows would probably have been found if its "
                     f"{self.metrics[0]} were worse by {difference:.2g} or more."

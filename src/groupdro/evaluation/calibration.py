@@ -3,7 +3,7 @@
 import numpy as np
 
 from groupdro.data.grouping import Grouping
-from groupdro.evaluation.metrics import Outputs
+from groupdro.evaluation.outputs import Outputs
 from groupdro.utils.types import Floats
 
 __all__ = ["calibration"]
@@ -28,19 +28,18 @@ def calibration(outputs: Outputs, weights: Floats | None, grouping: Grouping) ->
     dict of str to ndarray of shape (n_groups,)
         "bias" of a regressor; "overconfidence" and "ece" of a classifier with probabilities.
     """
-    m, rows = len(grouping.names), grouping.members
-    group = grouping.group_of_members
-    each = np.ones(len(rows)) if weights is None else weights[rows]
-    total = np.bincount(group, weights=each, minlength=m)
     if not outputs.classifies:
-        return {"bias": np.bincount(group, weights=each * outputs.residual[rows], minlength=m) / total}
+        return {"bias": grouping.means(outputs.residual, weights)}
     if not outputs.has_probabilities:
         return {}
-    sure = outputs.probabilities[rows].max(axis=1)
-    apart = sure - outputs.right[rows]
+    m = len(grouping.names)
+    each = np.ones(len(outputs.y)) if weights is None else weights
+    sure = outputs.probabilities.max(axis=1)
+    apart = sure - outputs.right
     bins = np.minimum((sure * _BINS).astype(np.int64), _BINS - 1)
-    gaps = np.bincount(group * _BINS + bins, weights=each * apart, minlength=m * _BINS)
+    rows, group = grouping.members, grouping.group_of_members
+    gaps = np.bincount(group * _BINS + bins[rows], weights=(each * apart)[rows], minlength=m * _BINS)
     return {
-        "overconfidence": np.bincount(group, weights=each * apart, minlength=m) / total,
-        "ece": np.abs(gaps).reshape(m, _BINS).sum(axis=1) / total,
+        "overconfidence": grouping.means(apart, weights),
+        "ece": np.abs(gaps).reshape(m, _BINS).sum(axis=1) / grouping.sums(each),
     }

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import is_classifier
 
-from groupdro.data.grouping import read_groups
+from groupdro.data.given import GivenRows, read_given
 from groupdro.evaluation.drawing import BLUE, GREY, Display, axes_for, axis_label, colours_and_markers
-from groupdro.evaluation.inference import resample
-from groupdro.evaluation.models import check_model, means_by_group, row_losses
+from groupdro.evaluation.models import check_model
+from groupdro.evaluation.outputs import Outputs
 from groupdro.evaluation.report import group_report
-from groupdro.utils.arguments import number_of_rows
+from groupdro.evaluation.resampling import resample
 from groupdro.utils.types import Floats
 
 __all__ = ["FrontierDisplay"]
@@ -204,24 +205,31 @@ def _plain(points: Floats) -> dict[str, Pair]:
 
 def _profile(model: Any, X: Any, y: Any, groups: Any, average: str) -> Pair:
     """Return average and worst risk of any model on given rows."""
-    check_model(model, "models")
-    losses = row_losses(model, X, y)
-    risks = means_by_group(losses, read_groups(groups, number_of_rows(X, "X"), missing="own"))
+    given, losses = _losses(model, X, y, groups)
+    risks = given.groups.means(losses)
     return float(losses.mean() if average == "rows" else risks.mean()), float(risks.max())
+
+
+def _losses(model: Any, X: Any, y: Any, groups: Any) -> tuple[GivenRows, Floats]:
+    """Return rows as given, and the losses of any model on them."""
+    check_model(model, "models")
+    given = read_given(X, y, groups, numeric=not is_classifier(model), missing="own")
+    outputs = Outputs.of_model(model, given.X, given.y)
+    outputs.check_labels()
+    return given, outputs.risk
 
 
 def _held_out(model: Any, rows: tuple[Any, Any, Any], average: str, n_bootstrap: int) -> tuple[Pair, tuple[Pair, Pair]]:
     """Return average and worst risk of any model on held-out rows, and a confidence interval of each."""
     X, y, groups = rows
-    check_model(model, "models")
     options: dict[str, Any] = {"n_bootstrap": n_bootstrap, "confidence": _CONFIDENCE}
     report = group_report(model, X, y, groups, metrics="risk", **options)
     worst = report.worst_row["risk"], report.worst_value[1:]
     if average == "rows":
         overall = group_report(model, X, y, np.zeros(len(y)), metrics="risk", **options)
         return (overall.overall["risk"], worst[0]), (overall.worst_value[1:], worst[1])
-    grouping = read_groups(groups, number_of_rows(X, "X"), missing="own")
-    found = resample(row_losses(model, X, y)[:, None], grouping, n_bootstrap=n_bootstrap, seed=0)
+    given, losses = _losses(model, X, y, groups)
+    found = resample(losses[:, None], given.groups, n_bootstrap=n_bootstrap, seed=0, studentised=False)
     mean, means = found.means.mean(), found.resampled_means.mean(axis=(1, 2))
     ends = np.quantile(means, [0.5 - _CONFIDENCE / 2, 0.5 + _CONFIDENCE / 2]).tolist() if n_bootstrap else [np.nan] * 2
     return (float(mean), worst[0]), ((ends[0], ends[1]), worst[1])

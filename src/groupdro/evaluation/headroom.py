@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from groupdro.data import GroupedData
 from groupdro.data.given import read_given
 from groupdro.data.grouping import Grouping
-from groupdro.evaluation.models import check_model, final_estimator, means_by_group, row_losses
+from groupdro.evaluation.models import check_model, linear_columns, own_loss
+from groupdro.evaluation.outputs import Outputs
 from groupdro.losses import Logistic, Loss, Softmax, Squared
 from groupdro.problem import L2Domain, Problem
 from groupdro.solvers import solve
@@ -20,7 +21,7 @@ from groupdro.utils.arguments import check_number, check_whole, error_prefix, pr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Array, Indices
 
-__all__ = ["Headroom", "headroom", "linear_columns"]
+__all__ = ["Headroom", "headroom"]
 
 _ALPHA = 1e-4  # penalty of the fit that finds a radius
 
@@ -115,8 +116,9 @@ def headroom(
     alpha : float
         Penalty of the fit that finds the radius.
     loss : Loss, optional
-        Loss of a regressor, such as ``Poisson()``. The default is its own for a regressor of this package, and half the
-        squared error for others. That of classifiers is the log loss.
+        Loss of a regressor, such as ``Poisson()``. The default is its own for a regressor of this package, the pinball
+        loss for quantile regressors of others, and half the squared error for the rest. That of classifiers is the log
+        loss.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows.
     offset : array-like, optional
@@ -145,16 +147,18 @@ def headroom(
     given = read_given(
         X, y, groups, sample_weight=sample_weight, offset=offset, numeric=not classifier, missing="own"
     ).with_weight()
+    if not classifier:
+        loss = loss or own_loss(model) or Squared()
+    outputs = Outputs.of_model(model, given.X, given.y, loss=loss or "log", offset=given.offset)
+    outputs.check_labels()
     columns = linear_columns(model, given.X) if linear is None else _columns(linear, given.X, given.y)
     with error_prefix("X"):
         columns = check_array(columns, accept_sparse="csr", dtype=(np.float64, np.float32))
-    if not classifier:
-        loss = loss or _own_loss(model)
-    losses = row_losses(model, given.X, given.y, loss or "log", offset=given.offset)
     rows, grouping = _large_groups(given.groups, min_rows)
-    columns, labels, losses = columns[rows], given.y[rows], losses[rows]
+    labels, losses = given.y[rows], outputs.risk[rows]
+    columns = columns if len(rows) == len(given.y) else columns[rows]  # a copy of a file may not fit in memory
     weights = None if given.weights is None else given.weights[rows]
-    risks = means_by_group(losses, grouping, weights)
+    risks = grouping.means(losses, weights)
     worst = int(np.argmax(risks))
     loss, codes = _loss_of_classes(labels) if loss is None else (loss, loss.encode(labels))
     data = GroupedData.from_arrays(columns, codes, grouping, weights)
@@ -175,19 +179,6 @@ def headroom(
         n_columns=data.n_features,
         converged=found.converged,
     )
-
-
-def linear_columns(model: Any, X: Any) -> Any:
-    """Return the columns that reach the last step of a pipeline."""
-    while True:
-        if isinstance(model, Pipeline):
-            X, model = model[:-1].transform(X) if len(model) > 1 else X, model[-1]
-        elif hasattr(model, "_without_groups"):
-            X, model = model._without_groups(X), model.estimator_
-        elif hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        else:
-            return X
 
 
 def _columns(linear: Any, X: Any, y: Array) -> Any:
@@ -213,11 +204,6 @@ def _large_groups(grouping: Grouping, least: int) -> tuple[Indices, Grouping]:
     large = grouping.only(kept)
     rows = np.unique(large.members)
     return rows, large.restrict(rows)
-
-
-def _own_loss(regressor: Any) -> Loss:
-    own = getattr(final_estimator(regressor), "_own_loss", None)
-    return Squared() if own is None else own()
 
 
 def _loss_of_classes(labels: Array) -> tuple[Loss, Array]:

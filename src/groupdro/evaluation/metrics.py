@@ -1,18 +1,19 @@
 """Metrics by name, of scikit-learn or of the user: what reports, comparisons and scorers compute for each group."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
 from scipy.special import xlogy
-from sklearn.base import is_classifier
-from sklearn.metrics import get_scorer, get_scorer_names
+from sklearn.metrics import get_scorer, get_scorer_names, precision_score, recall_score
 
+from groupdro.evaluation.explained import ExplainedPinball
 from groupdro.evaluation.inference import Scale
-from groupdro.evaluation.models import final_estimator, predictions_of, row_losses
+from groupdro.evaluation.outputs import Outputs
+from groupdro.evaluation.recalibration import CalibrationInTheLarge, CalibrationSlope
 from groupdro.evaluation.statistics import (
     AnyFunction,
     AreaUnderROC,
@@ -22,147 +23,15 @@ from groupdro.evaluation.statistics import (
     Median,
     Statistic,
 )
-from groupdro.losses import LogLinkLoss, Loss, deviance_power
+from groupdro.losses import LogLinkLoss, Quantile, deviance_power
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Array, Floats, Mask
-from groupdro.utils.vectors import class_codes
 
-__all__ = ["METRICS", "Metric", "Outputs", "Predictions", "read_metrics"]
+__all__ = ["METRICS", "Metric", "read_metrics"]
 
-
-class Outputs:
-    """What a model predicts for some rows, computed when first needed.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        The model.
-    X, y : array-like, ndarray of shape (n_rows,)
-        Rows and labels.
-    loss : str or callable
-        The loss behind "risk", as in `row_losses`.
-    offset : ndarray, optional
-        Offsets of the rows.
-    """
-
-    def __init__(self, model: Any, X: Any, y: Array, *, loss: Any = "auto", offset: Floats | None = None):
-        self.model = model
-        self.y = y
-        self.classifies = bool(is_classifier(model))
-        self._X = X
-        self._loss = loss
-        self._offset = offset
-
-    def _response(self, method: str) -> Array:
-        return np.asarray(predictions_of(self.model, method, self._X, self._offset))
-
-    @cached_property
-    def risk(self) -> Floats:
-        """Loss of each row."""
-        return row_losses(self.model, self._X, self.y, self._loss, offset=self._offset)
-
-    @cached_property
-    def predicted(self) -> Array:
-        """The predictions."""
-        return self._response("predict")
-
-    @property
-    def own_loss(self) -> Loss | None:
-        """Loss of the model if it is a regressor of this package, or the one given; None for others."""
-        if isinstance(self._loss, Loss):
-            return self._loss
-        inner = final_estimator(self.model)
-        own = getattr(inner, "_own_loss", None)
-        return None if own is None or self.classifies else own()
-
-    @cached_property
-    def right(self) -> Mask:
-        """Whether the predicted class is the label."""
-        return np.asarray(self.predicted == self.y)
-
-    @cached_property
-    def residual(self) -> Floats:
-        """Prediction minus target."""
-        return np.asarray(self.predicted - self.y.astype(np.float64))
-
-    @cached_property
-    def has_probabilities(self) -> bool:
-        """Whether the model is a classifier with probabilities."""
-        return self.classifies and hasattr(self.model, "predict_proba")
-
-    @cached_property
-    def probabilities(self) -> Floats:
-        """Probability of each class."""
-        if not self.has_probabilities:
-            raise TypeError(f"{type(self.model).__name__} has no predict_proba")
-        return self._response("predict_proba").astype(np.float64)
-
-    @cached_property
-    def classes(self) -> Array:
-        """The classes of the model."""
-        return np.asarray(self.model.classes_)
-
-    @cached_property
-    def indicators(self) -> Mask:
-        """Whether each label is each of the model's classes."""
-        codes, known = class_codes(self.y, self.classes)
-        return (codes[:, None] == np.arange(len(self.classes))) & known[:, None]
-
-    @property
-    def second_class(self) -> Any:
-        """The second of two classes, which counts as positive."""
-        if len(self.classes) != 2:
-            raise ValueError(f"it requires two classes, and the model has {len(self.classes)}")
-        return self.classes[1]
-
-    @property
-    def positive(self) -> Mask:
-        """Whether the label is the second class."""
-        return np.asarray(self.y == self.second_class)
-
-    @property
-    def chosen(self) -> Mask:
-        """Whether the second class is predicted."""
-        return np.asarray(self.predicted == self.second_class)
-
-    def scores(
-        self, method: str | Iterable[str] = ("decision_function", "predict_proba"), positive: Any = None
-    ) -> Array:
-        """Return the response of the first method that the model has; of two classes, the score of the positive one."""
-        methods = [method] if isinstance(method, str) else list(method)
-        found = next((name for name in methods if hasattr(self.model, name)), None)
-        if found is None:
-            raise TypeError(f"{type(self.model).__name__} has no {' and no '.join(methods)}, which the metric requires")
-        if found == "predict":
-            return self.predicted
-        response = self._response(found)
-        first = positive is not None and len(self.classes) == 2 and positive == self.classes[0]
-        if found == "predict_proba" and response.shape[1] == 2:
-            return response[:, 0 if first else 1]
-        return -response if first and response.ndim == 1 else response
-
-
-class Predictions(Outputs):
-    """Predicted classes without the model that made them.
-
-    Parameters
-    ----------
-    predicted, y : ndarray of shape (n_rows,)
-        Predictions and labels.
-    """
-
-    def __init__(self, predicted: Array, y: Array):
-        self.model = None
-        self.y = y
-        self.classifies = True
-        self.has_probabilities = False
-        self.predicted = predicted
-        self.classes = np.unique(np.concatenate([predicted, y]))
-
-    @property
-    def risk(self) -> Floats:
-        """Loss of each row, which predictions do not show."""
-        raise TypeError("metric 'risk' requires a model, but only predictions are known")
+# What wins a one-sided rate.
+_ALWAYS, _NEVER = "always predicts the positive class", "never predicts the positive class"
+_RARELY = "predicts the positive class only where it is surest"
 
 
 @dataclass(frozen=True)
@@ -179,13 +48,18 @@ class Metric:
         Returns the statistic for the outputs of a model.
     task : {"classification", "regression"} or None
         The task that it requires.
-    scale : {"plain", "logit", "square root"}
-        Confidence intervals are computed for the statistic itself, for its log-odds, or for the logarithm of the
-        statistic, of which the metric is the square root.
+    scale : {"plain", "logit", "log", "square root"}
+        Confidence intervals are computed for the statistic itself, for its log-odds, for its logarithm, or for the
+        logarithm of the statistic, of which the metric is the square root.
     bounds : tuple of float
         Smallest and largest value that it can have.
     ranks : bool
         Whether one value is better than another, as it is not for shares that should equal a level.
+    won_by : str
+        What a useless model does to get the best value of a one-sided rate, such as a recall of 1; empty for metrics
+        that can rank models alone.
+    of_scores : bool
+        Whether scores or probabilities of a classifier count, not only the predicted classes.
     """
 
     name: str
@@ -195,6 +69,26 @@ class Metric:
     scale: Scale = "plain"
     bounds: tuple[float, float] = (-np.inf, np.inf)
     ranks: bool = True
+    won_by: str = ""
+    of_scores: bool = False
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the values are shares or probabilities, whose differences are best seen as log-odds."""
+        return self.scale == "logit" or self.name in _SHARES
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether the values are positive, and their differences best seen as ratios."""
+        return self.scale in ("log", "square root") or self.name in _POSITIVE
+
+    def guards(self, other: "Metric") -> bool:
+        """Return whether a useless model that wins another, one-sided metric does not win this one too."""
+        return self.ranks and (not self.won_by or (self.won_by == _ALWAYS) != (other.won_by == _ALWAYS))
+
+    def reaches(self, value: float, floor: float) -> bool:
+        """Return whether a value is at least as good as a floor; not if it is undefined."""
+        return value >= floor if self.larger_is_better else value <= floor
 
     def of(self, outputs: Outputs) -> Statistic:
         """Return the statistic for the outputs of a model, or raise if it has no such metric."""
@@ -217,6 +111,8 @@ def _mean(values: Array, counted: Mask | None = None) -> Average:
 
 def _risk(outputs: Outputs) -> Average:
     found = _mean(outputs.risk)
+    if isinstance(loss := outputs.loss.loss, Quantile):
+        return replace(found, steep_share=min(loss.level, 1.0 - loss.level))
     # That all losses are 0 says nothing about how large they can be.
     return replace(found, is_proportion=bool(np.isin(found.values, (0, 1)).all() and found.values.any()))
 
@@ -225,11 +121,6 @@ def _brier(outputs: Outputs) -> Average:
     if outputs.indicators.shape[1] == 2:
         return _mean((outputs.probabilities[:, 1] - outputs.positive) ** 2)
     return _mean(((outputs.probabilities - outputs.indicators) ** 2).sum(axis=1))
-
-
-def _log_losses(outputs: Outputs) -> Floats:
-    of_label = np.where(outputs.indicators, outputs.probabilities, 0.0).sum(axis=1)
-    return -np.log(np.maximum(of_label, np.finfo(np.float64).eps))
 
 
 def _balanced_accuracy(outputs: Outputs) -> FunctionOfMeans:
@@ -273,7 +164,7 @@ def _explained_squares(outputs: Outputs) -> FunctionOfMeans:
 
 def _explained_log_loss(outputs: Outputs) -> FunctionOfMeans:
     kinds = outputs.indicators
-    columns = np.column_stack([_log_losses(outputs), kinds])
+    columns = np.column_stack([outputs.log_losses, kinds])
 
     def function(means: Floats) -> tuple[Floats, Floats]:
         loss, shares = means[:, 0], means[:, 1:]
@@ -313,25 +204,43 @@ def _explained_deviance(outputs: Outputs, loss: LogLinkLoss) -> FunctionOfMeans:
     return FunctionOfMeans(columns, function, np.ones((len(y), 1), dtype=bool), deviances)
 
 
-def _d2(outputs: Outputs) -> FunctionOfMeans:
+def _d2(outputs: Outputs) -> Statistic:
     if outputs.classifies:
         return _explained_log_loss(outputs)
     loss = outputs.own_loss
+    if isinstance(loss, Quantile):
+        return ExplainedPinball(outputs.y.astype(np.float64), outputs.predicted.astype(np.float64), loss.level)
     return _explained_deviance(outputs, loss) if isinstance(loss, LogLinkLoss) else _explained_squares(outputs)
 
 
 def _actual_over_expected(outputs: Outputs) -> FunctionOfMeans:
-    columns = np.column_stack([outputs.y, outputs.predicted]).astype(np.float64)
+    chances = None
+    if outputs.classifies:
+        chances = outputs.probabilities[:, 1]
+        columns = np.column_stack([outputs.positive, chances])
+    else:
+        columns = np.column_stack([outputs.y, outputs.predicted]).astype(np.float64)
 
     def function(means: Floats) -> tuple[Floats, Floats]:
         actual, expected = means.T
         return actual / expected, np.column_stack([1.0 / expected, -actual / expected**2])
 
+    if chances is not None:
+        kinds = np.column_stack([outputs.positive, ~outputs.positive])
+        return FunctionOfMeans(columns, function, kinds, chances=chances)
     return FunctionOfMeans(columns, function, np.ones((len(columns), 1), dtype=bool), np.abs(columns[:, 0]))
 
 
 #: Columns of reports beside the metrics.
-_OTHER_COLUMNS = {"group", "n", "effective_n", "regret", "bias", "overconfidence", "ece", "weight", "note"}
+_OTHER_COLUMNS = {
+    *("group", "n", "effective_n", "actual", "expected", "regret", "bias", "overconfidence", "ece", "weight", "note"),
+}
+
+_SHARES = {
+    *("accuracy", "balanced_accuracy", "recall", "precision", "f1", "selection_rate", "false_positive_rate"),
+    *("false_negative_rate", "share_below"),
+}
+_POSITIVE = {"risk", "log_loss", "brier", "mae"}
 
 _of_classes = partial(Metric, task="classification")
 _of_numbers = partial(Metric, task="regression")
@@ -339,38 +248,64 @@ _of_numbers = partial(Metric, task="regression")
 METRICS = {
     metric.name: metric
     for metric in (
-        Metric("risk", larger_is_better=False, statistic=_risk),
+        Metric("risk", larger_is_better=False, statistic=_risk, of_scores=True),
         _of_classes("accuracy", larger_is_better=True, statistic=lambda out: _mean(out.right)),
         _of_classes("balanced_accuracy", larger_is_better=True, statistic=_balanced_accuracy, bounds=(0.0, 1.0)),
-        _of_classes("recall", larger_is_better=True, statistic=lambda out: _mean(out.chosen, out.positive)),
-        _of_classes("precision", larger_is_better=True, statistic=lambda out: _mean(out.positive, out.chosen)),
-        _of_classes("f1", larger_is_better=True, statistic=_f1, bounds=(0.0, 1.0)),
-        _of_classes("selection_rate", larger_is_better=True, statistic=lambda out: _mean(out.chosen)),
         _of_classes(
-            "false_positive_rate", larger_is_better=False, statistic=lambda out: _mean(out.chosen, ~out.positive)
+            "recall", larger_is_better=True, statistic=lambda out: _mean(out.chosen, out.positive), won_by=_ALWAYS
         ),
         _of_classes(
-            "false_negative_rate", larger_is_better=False, statistic=lambda out: _mean(~out.chosen, out.positive)
+            "precision", larger_is_better=True, statistic=lambda out: _mean(out.positive, out.chosen), won_by=_RARELY
+        ),
+        _of_classes("f1", larger_is_better=True, statistic=_f1, bounds=(0.0, 1.0)),
+        _of_classes("selection_rate", larger_is_better=True, statistic=lambda out: _mean(out.chosen), ranks=False),
+        _of_classes(
+            "false_positive_rate",
+            larger_is_better=False,
+            statistic=lambda out: _mean(out.chosen, ~out.positive),
+            won_by=_NEVER,
+        ),
+        _of_classes(
+            "false_negative_rate",
+            larger_is_better=False,
+            statistic=lambda out: _mean(~out.chosen, out.positive),
+            won_by=_ALWAYS,
         ),
         _of_classes(
             "roc_auc",
             larger_is_better=True,
             statistic=lambda out: AreaUnderROC(out.positive, out.scores()),
             scale="logit",
+            of_scores=True,
         ),
         _of_classes(
             "average_precision",
             larger_is_better=True,
             statistic=lambda out: AveragePrecision(out.positive, out.scores()),
             scale="logit",
+            of_scores=True,
         ),
-        _of_classes("brier", larger_is_better=False, statistic=_brier),
-        _of_classes("log_loss", larger_is_better=False, statistic=lambda out: _mean(_log_losses(out))),
+        _of_classes("brier", larger_is_better=False, statistic=_brier, of_scores=True),
+        _of_classes("log_loss", larger_is_better=False, statistic=lambda out: _mean(out.log_losses), of_scores=True),
         _of_numbers("rmse", larger_is_better=False, statistic=lambda out: _mean(out.residual**2), scale="square root"),
         _of_numbers("mae", larger_is_better=False, statistic=lambda out: _mean(np.abs(out.residual))),
         _of_numbers("median_error", larger_is_better=False, statistic=lambda out: Median(np.abs(out.residual))),
-        Metric("d2", larger_is_better=True, statistic=_d2, bounds=(-np.inf, 1.0)),
-        _of_numbers("actual_over_expected", larger_is_better=False, statistic=_actual_over_expected, ranks=False),
+        Metric("d2", larger_is_better=True, statistic=_d2, bounds=(-np.inf, 1.0), of_scores=True),
+        Metric(
+            "actual_over_expected", larger_is_better=False, statistic=_actual_over_expected, scale="log", ranks=False
+        ),
+        _of_classes(
+            "calibration_intercept",
+            larger_is_better=False,
+            statistic=lambda out: CalibrationInTheLarge(out.positive, out.probabilities[:, 1]),
+            ranks=False,
+        ),
+        _of_classes(
+            "calibration_slope",
+            larger_is_better=False,
+            statistic=lambda out: CalibrationSlope(out.positive, out.probabilities[:, 1]),
+            ranks=False,
+        ),
         _of_numbers(
             "share_below", larger_is_better=False, statistic=lambda out: _mean(out.y <= out.predicted), ranks=False
         ),
@@ -409,10 +344,15 @@ def read_metrics(metrics: Any, weights: Floats | None = None) -> tuple[Metric, .
     if not found:
         raise ValueError("metrics must have at least one metric, got none.")
     if not found[0].ranks:
-        raise ValueError(f"metrics must begin with one that ranks models, and {names[0]!r} does not: put it last.")
+        raise ValueError(
+            f"metrics must begin with one whose values are better or worse, and {names[0]!r} is neither: put it after "
+            "another one."
+        )
+    if any(metric.name == "risk" and metric != METRICS["risk"] for metric in found):
+        raise ValueError("metrics calls another metric 'risk', which is the average loss; choose another name.")
     if len(set(names)) < len(names):
         raise ValueError(f"metrics has the same name twice: {names}. Pass a mapping from names to functions.")
-    ends = {f"{name}_{end}" for name in ("risk", *names) for end in ("low", "high")}
+    ends = {f"{name}_{end}" for name in ("risk", *names) for end in ("low", "high")} | {f"n_{name}" for name in names}
     if taken := (_OTHER_COLUMNS | ends) & set(names):
         raise ValueError(f"metrics has the name {sorted(taken)[0]!r}, which another column of reports has.")
     return tuple(found)
@@ -442,11 +382,23 @@ def _read_metric(metric: Any, name: str | None, *, weighted: bool) -> Metric:
 
     def statistic(outputs: Outputs) -> AnyFunction:
         def signed(*args: Any, **weights: Any) -> float:
-            return sign * float(function(*args, **more, **weights))
+            value = sign * float(function(*args, **more, **weights))
+            if np.isinf(value):
+                raise ValueError("the function returned an infinite value")
+            return value + 0.0  # and not -0
 
         predicted = outputs.scores(method, more.get("pos_label"))
         # For all rows it must have a value: later, an error means that it has none for some of the rows.
         signed(outputs.y, predicted, **({"sample_weight": np.ones(len(predicted))} if takes_weights else {}))
         return AnyFunction(signed, outputs.y, predicted, takes_weights)
 
-    return Metric(label, larger_is_better=True, statistic=statistic)
+    won_by = ""
+    if more.get("average", "binary") == "binary":
+        won_by = _ALWAYS if function is recall_score else _RARELY if function is precision_score else ""
+    return Metric(
+        label,
+        larger_is_better=True,
+        statistic=statistic,
+        won_by=won_by,
+        of_scores=method not in ("predict", ["predict"]),
+    )

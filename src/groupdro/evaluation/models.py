@@ -1,5 +1,7 @@
-"""Queries of models inside pipelines, searches and wrappers: predictions, losses, group columns."""
+"""Queries of models inside pipelines, searches and wrappers: predictions, own losses, group columns."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from inspect import signature
 from typing import Any
 
@@ -9,28 +11,33 @@ from sklearn.base import is_classifier
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.pipeline import Pipeline
 
-from groupdro.data import GroupedData
-from groupdro.data.grouping import Grouping
 from groupdro.data.mapping import mapping_of, nameless
-from groupdro.data.rows import piece_rows
-from groupdro.losses import Loss
-from groupdro.utils.arguments import check_choice, number_of_rows, short_repr
-from groupdro.utils.types import Floats
-from groupdro.utils.vectors import class_codes
+from groupdro.data.rows import rows_within
+from groupdro.losses import Loss, Quantile
+from groupdro.utils.arguments import number_of_rows, short_repr
+from groupdro.utils.types import Array
 
 __all__ = [
     "call_inner",
     "check_model",
     "final_estimator",
-    "means_by_group",
+    "in_pieces",
+    "inner_with",
+    "layers",
+    "linear_columns",
+    "name_of",
     "own_groups",
+    "own_loss",
+    "pinball_loss",
     "predictions_of",
-    "row_losses",
     "take_columns",
+    "takes_offset",
+    "unknown_labels",
 ]
 
 
 _AT_ONCE = 1 << 26  # bytes of mapped rows that are passed to a model at once
+_MOST_LAYERS = 20  # of models inside each other; a model that holds itself would have no end
 
 
 def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
@@ -68,63 +75,86 @@ def take_columns(X: Any, names: str | list[str]) -> tuple[Any, Any]:
     return nw.to_native(frame.select(wanted)), rest
 
 
+@dataclass(frozen=True)
+class Layer:
+    """A model inside pipelines, searches and wrappers.
+
+    Attributes
+    ----------
+    model : object
+        The model.
+    steps : tuple of callable
+        What turns the rows of the outermost model into those that this one takes.
+    same : bool
+        Whether it predicts what the outermost model does, as one inside a wrapper that moves thresholds does not.
+    """
+
+    model: Any
+    steps: tuple[Callable[[Any], Any], ...] = ()
+    same: bool = True
+
+    def rows(self, X: Any) -> Any:
+        """Return rows of the outermost model in the form that this one takes."""
+        for step in self.steps:
+            X = step(X)
+        return X
+
+
+def layers(model: Any, *, calibrated: bool = False) -> Iterator[Layer]:
+    """Yield a model and those inside it, from the outermost to the innermost; `calibrated` looks inside calibration."""
+    layer = Layer(model)
+    for _ in range(_MOST_LAYERS):
+        yield layer
+        model = layer.model
+        if isinstance(model, Pipeline):
+            step = (model[:-1].transform,) if len(model) > 1 else ()
+            layer = replace(layer, model=model[-1], steps=(*layer.steps, *step))
+        elif hasattr(model, "_without_groups"):
+            if not hasattr(model, "estimator_"):
+                return
+            layer = replace(layer, model=model.estimator_, steps=(*layer.steps, model._without_groups))
+        elif hasattr(model, "best_estimator_"):
+            layer = replace(layer, model=model.best_estimator_)
+        elif hasattr(model, "estimator_"):
+            layer = replace(layer, model=model.estimator_, same=False)
+        elif calibrated and hasattr(model, "calibrated_classifiers_"):
+            layer = replace(layer, model=model.calibrated_classifiers_[0].estimator, same=False)
+        else:
+            return
+
+
 def final_estimator(model: Any) -> Any:
     """Return the estimator inside pipelines, searches and wrappers."""
-    for _ in range(20):
-        if isinstance(model, Pipeline):
-            model = model[-1]
-        elif hasattr(model, "best_estimator_") or hasattr(model, "estimator_"):
-            model = model.best_estimator_ if hasattr(model, "best_estimator_") else model.estimator_
-        else:
-            break
-    return model
+    return [layer.model for layer in layers(model)][-1]
+
+
+def name_of(model: Any) -> str:
+    """Return what to call a model: the name given to predictions, or its class."""
+    return str(getattr(model, "_name", type(model).__name__))
+
+
+def inner_with(model: Any, method: str) -> Layer | None:
+    """Return the outermost model that has a method and predicts the same as the whole; None if there is none."""
+    return next((layer for layer in layers(model) if layer.same and hasattr(layer.model, method)), None)
 
 
 def call_inner(model: Any, X: Any, method: str, *more: Any) -> Any:
-    """Call a method of a model, or of the first model inside pipelines and searches that has it.
-
-    Parameters
-    ----------
-    model : fitted estimator
-        The model to query.
-    X : array-like
-        Rows in the form that `model` takes. The method receives them as transformed on the way to its model.
-    method : str
-        Name of the method.
-    *more
-        Further arguments of the method.
-
-    Returns
-    -------
-    object
-        The method's return value; None if no model has the method.
-    """
-    steps = []
-    while not hasattr(model, method):
-        if isinstance(model, Pipeline):
-            steps += [model[:-1].transform] if len(model) > 1 else []
-            model = model[-1]
-        elif hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        else:
-            return None
-    for step in steps:
-        X = step(X)
-    return getattr(model, method)(X, *more)
+    """Call a method of the outermost model that has it and predicts the same as the whole; None if there is none."""
+    layer = inner_with(model, method)
+    return None if layer is None else getattr(layer.model, method)(layer.rows(X), *more)
 
 
 def own_groups(model: Any, X: Any) -> Any:
     """Return the groups that a `GroupBy` takes from X, inside pipelines, searches and calibration; None without one."""
-    for _ in range(20):
-        if hasattr(model, "_own_groups"):
-            return model._own_groups(X)
-        if isinstance(model, Pipeline):
-            X, model = model[:-1].transform(X) if len(model) > 1 else X, model[-1]
-        elif hasattr(model, "calibrated_classifiers_"):
-            model = model.calibrated_classifiers_[0].estimator
-        else:
-            model = getattr(model, "best_estimator_", getattr(model, "estimator_", None))
+    for layer in layers(model, calibrated=True):
+        if hasattr(layer.model, "_own_groups"):
+            return layer.model._own_groups(layer.rows(X))
     return None
+
+
+def linear_columns(model: Any, X: Any) -> Any:
+    """Return the columns that reach the innermost model."""
+    return [*layers(model)][-1].rows(X)
 
 
 def predictions_of(model: Any, method: str, X: Any, offset: Any = None) -> Any:
@@ -146,31 +176,36 @@ def predictions_of(model: Any, method: str, X: Any, offset: Any = None) -> Any:
     ndarray
         The predictions.
     """
-    places = _pieces(X)
-    if len(places) > 1:
-        with nameless(X):
-            return np.concatenate(
-                [
-                    predictions_of(model, method, np.array(X[place]), None if offset is None else offset[place])
-                    for place in places
-                ]
-            )
     if offset is None:
-        return np.asarray(getattr(model, method)(X))
-    inner = final_estimator(model)
-    # Do not just try: some models accept any keyword and ignore it.
-    if "offset" not in signature(inner.predict).parameters:
-        raise TypeError(f"offset requires a model fitted with one, but {type(inner).__name__} takes none.")
+        return in_pieces(X, lambda part, _: np.asarray(getattr(model, method)(part)))
+    if not takes_offset(model):
+        raise TypeError(
+            f"offset requires a model fitted with one, but {type(final_estimator(model)).__name__} takes none."
+        )
     while isinstance(model, BaseSearchCV):
         model = model.best_estimator_
-    return np.asarray(getattr(model, method)(X, offset=offset))
+    return in_pieces(X, lambda part, place: np.asarray(getattr(model, method)(part, offset=offset[place])))
+
+
+def takes_offset(model: Any) -> bool:
+    """Return whether a model predicts with offsets. Do not just try: some accept any keyword and ignore it."""
+    return "offset" in signature(final_estimator(model).predict).parameters
+
+
+def in_pieces(X: Any, compute: Callable[[Any, slice], Array]) -> Array:
+    """Compute an array with an entry per row from X and the place of its rows, or from parts of a mapped file."""
+    places = _pieces(X)
+    if len(places) <= 1:
+        return compute(X, slice(None))
+    with nameless(X):
+        return np.concatenate([compute(np.array(X[place]), place) for place in places])
 
 
 def _pieces(X: Any) -> list[slice]:
     """Return the parts in which rows are passed to a model: a copy of a mapped file may not fit in memory."""
     n_rows = number_of_rows(X, "X")
     mapped = isinstance(X, np.ndarray) and mapping_of(X) is not None
-    step = piece_rows(_AT_ONCE, X.shape[1]) if mapped else max(n_rows, 1)
+    step = rows_within(_AT_ONCE, X.shape[1]) if mapped else max(n_rows, 1)
     return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
 
 
@@ -188,89 +223,45 @@ def check_model(model: Any, name: str) -> None:
         raise TypeError(f"{name} must be a fitted estimator, got {short_repr(model)}.")
 
 
-def means_by_group(values: Floats, grouping: Grouping, sample_weight: Any = None) -> Floats:
-    """Average a quantity of the rows over each group.
-
-    Parameters
-    ----------
-    values : ndarray of shape (n_rows,)
-        The quantity.
-    grouping : Grouping
-        The groups.
-    sample_weight : array-like of shape (n_rows,), optional
-        Weights of the rows, relative to the total of their group.
-
-    Returns
-    -------
-    ndarray of shape (n_groups,)
-        The means.
-    """
-    column = np.asarray(values, dtype=np.float64)
-    data = GroupedData.from_arrays(np.zeros((len(column), 1)), column, grouping, sample_weight)
-    return data.group_means(data.y)
+def unknown_labels(classes: Any, y: Any) -> list[Any]:
+    """Return the labels that are none of a model's classes; raise if all are unknown."""
+    known = dict.fromkeys(np.asarray(classes).tolist())
+    labels = list(dict.fromkeys(np.asarray(y).tolist()))
+    unknown = [label for label in labels if label not in known]
+    if labels and len(unknown) == len(labels):
+        raise ValueError(
+            f"y has the labels {short_repr(labels)}, and the model knows none of them: its classes are "
+            f"{short_repr([*known])}. Code y as it was in the fit."
+        )
+    return unknown
 
 
-def row_losses(model: Any, X: Any, y: Any, loss: Any = "auto", *, offset: Any = None) -> Floats:
-    """Return the loss of each row.
+def own_loss(model: Any) -> Loss | None:
+    """Return the loss of a regressor of this package, or of a quantile regressor of another; None for other models."""
+    inner = final_estimator(model)
+    if is_classifier(model):
+        return None
+    return inner._own_loss() if hasattr(inner, "_own_loss") else pinball_loss(model)
+
+
+def pinball_loss(model: Any) -> Quantile | None:
+    """Return the loss of a quantile regressor of another package, recognised by its parameters; None for others.
 
     Parameters
     ----------
     model : fitted estimator
-        Any classifier or regressor with the scikit-learn interface.
-    X, y : array-like
-        Rows and labels.
-    loss : {"auto", "log", "zero_one", "squared", "absolute"}, Loss or callable
-        "auto" means the model's own loss for an estimator of this package, alone or inside pipelines and searches.
-        Otherwise it is the log loss for classifiers with probabilities (clipped below at machine epsilon), zero-one for
-        other classifiers, and half the squared residual for regressors. A `Loss`, such as ``Poisson()``, is that of the
-        predictions of a regressor. A callable takes y and the predictions.
-    offset : array-like, optional
-        Offsets of the rows, if the model was fitted with them.
+        The model, such as ``HistGradientBoostingRegressor(loss="quantile", quantile=0.9)``.
 
     Returns
     -------
-    ndarray of shape (n_rows,)
-        The losses.
+    Quantile or None
+        The pinball loss of its level.
     """
-    places = _pieces(X)
-    if len(places) > 1:
-        with nameless(X):
-            return np.concatenate(
-                [
-                    row_losses(
-                        model, np.array(X[place]), y[place], loss, offset=None if offset is None else offset[place]
-                    )
-                    for place in places
-                ]
-            )
-    if isinstance(loss, Loss):
-        predicted = predictions_of(model, "predict", X, offset).astype(np.float64)
-        return loss.value(loss.output(np.ascontiguousarray(predicted)), loss.encode(np.asarray(y)))
-    if not callable(loss):
-        check_choice(loss, "loss", ("auto", "log", "zero_one", "squared", "absolute"))
-    if isinstance(loss, str) and loss == "auto":
-        own = call_inner(model, X, "_row_losses", y, *([] if offset is None else [offset]))
-        if own is not None:
-            return np.asarray(own)
-        loss = ("log" if hasattr(model, "predict_proba") else "zero_one") if is_classifier(model) else "squared"
-    labels = np.asarray(y)
-    if callable(loss):
-        losses = np.asarray(loss(labels, predictions_of(model, "predict", X, offset)), dtype=np.float64)
-        if losses.shape != (len(labels),):
-            raise ValueError(f"loss must return one number per row, got shape {losses.shape}.")
-        if not np.isfinite(losses).all():
-            raise ValueError("loss returned NaN or infinite values.")
-        return losses
-    if loss == "log":
-        if not hasattr(model, "predict_proba"):
-            raise TypeError(f"loss='log' requires predict_proba, which {type(model).__name__} does not have.")
-        probability = predictions_of(model, "predict_proba", X, offset)
-        codes, known = class_codes(labels, np.asarray(model.classes_))
-        of_label = np.where(known, probability[np.arange(len(labels)), codes], 0.0)
-        return -np.log(np.maximum(of_label, np.finfo(np.result_type(probability, np.float32)).eps))
-    predicted = predictions_of(model, "predict", X, offset)
-    if loss == "zero_one":
-        return (predicted != labels).astype(np.float64)
-    if loss == "squared":
-        return np.asarray(0.5 * (predicted - labels.astype(np.float64)) ** 2)
-    return np.abs(predicted - labels.astype(np.float64))
+    inner = final_estimator(model)
+    given = inner.get_params(deep=False) if hasattr(inner, "get_params") else {}
+    if is_classifier(inner) or not (
+        "quantile" in (given.get("loss"), given.get("objective")) or type(inner).__name__ == "QuantileRegressor"
+    ):
+        return None
+    level = given.get("quantile", given.get("alpha"))  # scikit-learn's gradient boosting and LightGBM have an alpha
+    return Quantile(level) if isinstance(level, int | float) and 0 < level < 1 else None

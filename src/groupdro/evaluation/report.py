@@ -1,38 +1,41 @@
 """Group reports: the performance of a fitted model on each group, as a table."""
 
 import html
-import math
-from dataclasses import dataclass
-from numbers import Integral, Real
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
-from sklearn.utils.validation import check_scalar
 
 from groupdro.data.given import GivenRows, RowSource, read_given
-from groupdro.data.grouping import MERGED, Grouping
-from groupdro.evaluation.by_group import MetricByGroup, metric_by_group
+from groupdro.data.grouping import ALL_ROWS, MERGED, Grouping
 from groupdro.evaluation.calibration import calibration
 from groupdro.evaluation.headroom import Headroom, headroom
-from groupdro.evaluation.inference import effective_sizes
-from groupdro.evaluation.metrics import METRICS, Outputs, read_metrics
-from groupdro.evaluation.models import call_inner, check_model, final_estimator, own_groups
-from groupdro.utils.arguments import printable
+from groupdro.evaluation.heterogeneity import Heterogeneity, Scale, heterogeneity, to_scale
+from groupdro.evaluation.judgement import Judgement, MetricByGroup, Resampling
+from groupdro.evaluation.metrics import METRICS, Metric, read_metrics
+from groupdro.evaluation.models import call_inner, check_model, final_estimator, name_of, own_groups
+from groupdro.evaluation.outputs import Outputs
+from groupdro.evaluation.page import page, report_sections, write_page
+from groupdro.evaluation.predictions import Predictions, answered
+from groupdro.losses import Quantile
+from groupdro.utils.arguments import printable, short_repr
 from groupdro.utils.optional import import_extra
 from groupdro.utils.text import group_name, percent, records, table_html, table_text
-from groupdro.utils.types import Floats, Indices
+from groupdro.utils.types import Array, Indices
 
-__all__ = ["GroupReport", "check_resampling", "group_report"]
+__all__ = ["Fit", "GroupReport", "group_report", "report_on", "with_risk"]
 
 
-_LEAST_RESAMPLED = 10  # rows; with fewer, the bootstrap is far too optimistic
 _MOST_SHOWN = 50  # groups of a printed table
+_EXACT = 1e-9  # relative residual up to which a prediction is right
+_LEAST_SUSPICIOUS, _HARDLY = 100, 0.01  # rows, and share of errors, that look like a leak
 
 
 @dataclass(frozen=True, eq=False)
 class GroupReport:
-    """One row per group, worst first.
+    """One row per group: those that can be judged first, worst first, then the others.
 
     Prints as text and shows as HTML in notebooks: a sentence about the worst group, and the metrics of each group.
     `summary(details=True)` adds intervals and everything else; `to_frame` converts the whole table. Of more than 50
@@ -43,13 +46,17 @@ class GroupReport:
     columns : dict of str to list
         The table. `group`, `n`; `effective_n`, the effective number of independent rows, if weights or clusters were
         given; each metric, with a confidence interval from `<metric>_low` to `<metric>_high` (simultaneous over all
-        judged groups; others have none); `risk`, the average loss, likewise; `regret`, the excess risk, if the model
-        has `group_minima_`; for classifiers with probabilities `overconfidence`, the mean probability of the predicted
-        class minus the accuracy, and `ece`, the expected calibration error over ten bins; for regressors `bias`, the
-        mean residual; `weight`, the group's weight q in the certificate; and `note`, why the group is not judged by the
-        first metric: "small" (too few rows), "few rows" (too few of the kind that the metric requires, such as positive
-        ones), "few errors" (too few rows carry the loss), "equal values" or "undefined"; and "unseen" (not a group of
-        the fit), "merged" (merged with other small groups in the fit), "absent" (a group of the fit without rows here).
+        judged groups; others have none), and `n_<metric>`, the number of rows that it counts, if not all of them: the
+        positive ones for recall, the negative ones for the false positive rate, those of the rarest class for ROC AUC;
+        `actual` and `expected`, the weighted sums of targets and predictions, for "actual_over_expected"; `risk`, the
+        average loss, likewise; `regret`, the excess risk, if the model has `group_minima_`; for classifiers with
+        probabilities `overconfidence`, the mean probability of the predicted class minus the accuracy, and `ece`, the
+        expected calibration error over ten bins; for regressors `bias`, the mean residual; `weight`, the group's weight
+        q in the certificate, if the fit had groups; and `note`, why the group is not judged by the first metric:
+        "small" (too few rows), "few rows" (too few of the kind that the metric requires, such as positive ones), "few
+        errors" (too few rows carry the loss), "few beyond" (too few rows are expected beyond a quantile), "few events"
+        (probabilities promise too few of them), "equal values" or "undefined"; and "unseen" (not a group of the fit),
+        "merged" (merged with other small groups in the fit), "absent" (a group of the fit without rows here).
     overall : dict of str to float
         The same quantities over all rows.
     metrics : tuple of str
@@ -74,6 +81,8 @@ class GroupReport:
         False if they are not, although some rows may be. None if the model cannot know.
     headroom : Headroom or None
         Upper bound on what the worst group could gain from a linear model, if requested.
+    remarks : list of str
+        What to check before you trust the report, as sentences, such as labels that the model does not know.
     """
 
     columns: dict[str, list[Any]]
@@ -88,6 +97,36 @@ class GroupReport:
     title: str = ""
     in_sample: bool | None = None
     headroom: Headroom | None = None
+    remarks: list[str] = field(default_factory=list)
+    _errors: dict[str, list[float]] = field(default_factory=dict)
+
+    def heterogeneity(self, metric: str | None = None) -> Heterogeneity:
+        """Return how much the true values of the groups differ beyond chance, and what to expect of a new group.
+
+        Parameters
+        ----------
+        metric : str, optional
+            The metric. The default is the first one.
+
+        Returns
+        -------
+        Heterogeneity
+            The spread between groups with its interval, and a prediction interval for the true value of a group that
+            is not among these, such as a new hospital. It assumes that groups do not overlap.
+        """
+        name = self.metrics[0] if metric is None else metric
+        if name not in self._errors:
+            raise ValueError(f"metric must be one of {sorted(self._errors)}, got {short_repr(metric)}.")
+        values, errors = (np.array(each, dtype=np.float64) for each in (self.columns[name], self._errors[name]))
+        known = METRICS.get(name)
+        scale: Scale = "plain"
+        if known is not None and known.is_share:
+            scale = "logit"
+        elif known is not None and known.is_positive:
+            scale = "log"
+        there = np.isfinite(errors)
+        estimates, spread = to_scale(values[there], errors[there], scale)
+        return heterogeneity(estimates, spread, scale=scale, confidence=self.confidence)
 
     @property
     def worst_group(self) -> Any:
@@ -111,9 +150,13 @@ class GroupReport:
         there = [k for k, n in enumerate(self.columns["n"]) if n]
         left = sum(not self.judged[k] for k in there)
         if left == len(there):
-            return "No group can be judged: all have too few rows, or too few errors."
+            beyond = all("few beyond" in self.columns["note"][k] for k in there)
+            why = "in all groups too few rows are expected beyond the quantile"
+            why = why if beyond else "all have too few rows, or too few errors"
+            return " ".join([f"No group can be judged: {why}.", *self._advice])
         metric, worst = self.metrics[0], self.worst_row
-        text = f"Worst group: {group_name(worst['group'])}, with {_words(metric)} {worst[metric]:.3g}"
+        first = "Worst group" if len(there) - left != 1 or not left else "The only group that can be judged"
+        text = f"{first}: {group_name(worst['group'])}, with {_words(metric)} {worst[metric]:.3g}"
         text += f" ({self.overall[metric]:.3g} over all rows)." if len(there) > 1 else "."
         if self.in_sample:
             text += " These are the training data: expect worse results on new data."
@@ -125,7 +168,19 @@ class GroupReport:
         if left:
             groups = "1 group has" if left == 1 else f"{left} groups have"
             text += f" {groups} too few rows or errors to say; see the column note."
-        return text
+        return " ".join([text, *self._advice])
+
+    @property
+    def _advice(self) -> list[str]:
+        """The remarks, and what to do about groups with too few rows beyond a quantile."""
+        if not any("few beyond" in note for note in self.columns["note"]):
+            return self.remarks
+        how = "" if "share_below" in self.metrics else ' (metrics=["risk", "share_below"])'
+        return [
+            f"Where too few rows are expected beyond the quantile to judge the loss, look at the share below it{how}: "
+            "its intervals are exact.",
+            *self.remarks,
+        ]
 
     def summary(self, *, details: bool = False) -> str:
         """Return the report as text.
@@ -156,7 +211,10 @@ class GroupReport:
 
     @property
     def _main(self) -> list[str]:
-        first = [name for name in ("group", "n", "effective_n", *self.metrics) if name in self.columns]
+        # How many rows of its kind the first metric has explains the note.
+        about_them = any("few rows" in note or "undefined" in note for note in self.columns["note"])
+        counted = [f"n_{self.metrics[0]}"] if about_them else []
+        first = [name for name in ("group", "n", "effective_n", *counted, *self.metrics) if name in self.columns]
         return [*first, *(["note"] if any(self.columns["note"]) else [])]
 
     @property
@@ -170,7 +228,7 @@ class GroupReport:
     def _table(self, names: list[str]) -> tuple[dict[str, list[Any]], dict[str, Any]]:
         """Return some columns of the printed rows, and the row of all rows."""
         columns = {name: [self.columns[name][k] for k in self._kept] for name in names}
-        return columns, {"group": "(all rows)", **self.overall}
+        return columns, {"group": ALL_ROWS, **self.overall}
 
     @property
     def _omitted(self) -> str:
@@ -196,6 +254,49 @@ class GroupReport:
             groups = [group_name(group) for group in groups]
         return pd.DataFrame({**self.columns, "group": groups})
 
+    def plot(self, *, metric: str | None = None, ax: Any = None) -> Any:
+        """Draw a metric of each group with its confidence interval.
+
+        Parameters
+        ----------
+        metric : str, optional
+            The metric. The default is the first one.
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        GroupMetricDisplay
+            The display.
+        """
+        from groupdro.evaluation.plots import GroupMetricDisplay  # which draws reports
+
+        return GroupMetricDisplay.from_reports(self, metric=metric, ax=ax)
+
+    def to_html(self, path: str | Path, *, title: str = "", about: str = "") -> Path:
+        """Write the report as a page that can be handed on: one file, readable on any screen and on paper.
+
+        It begins with the sentence about the worst group, and explains its words. It has the numbers of rows behind
+        each metric, a figure, the date, and no scripts.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        title : str
+            What was judged, in your words.
+        about : str
+            The model, the data and the purpose, in your words.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        lines = [about, self.title, "" if self.headroom is None else self.headroom.message]
+        subtitle = " ".join(f"{line.rstrip('.')}." for line in lines if line)
+        return write_page(path, page(title or "Performance per group", subtitle, self.message, report_sections(self)))
+
     def __repr__(self) -> str:
         return self.summary()
 
@@ -215,7 +316,7 @@ def _words(metric: str) -> str:
 
 def group_report(
     model: Any,
-    X: Any,
+    X: Any = None,
     y: Any = None,
     groups: Any = None,
     *,
@@ -230,15 +331,17 @@ def group_report(
     random_state: int = 0,
     linear: Any = None,
 ) -> GroupReport:
-    """Report the performance of a fitted model on each group.
+    """Report the performance of a fitted model, or of predictions, on each group.
 
     Parameters
     ----------
-    model : fitted estimator
-        An estimator of this package, a pipeline or search around one, or any other classifier or regressor.
+    model : fitted estimator or Predictions
+        An estimator of this package, a pipeline or search around one, or any other classifier or regressor; or what a
+        model predicted, as `Predictions`.
     X, y : array-like, or GroupedStore and None
         Rows and labels, preferably held-out data. If they are the training data in the same order, the report says so.
-        A store has its own labels, groups, weights and offsets, and its rows are read in parts.
+        A store has its own labels, groups, weights and offsets, and its rows are read in parts. `X` is None for
+        predictions.
     groups : array-like, Series, DataFrame, boolean or sparse matrix, optional
         Groups of the rows, as in `fit`. Missing labels get a row of their own. The default is the columns of a
         `GroupBy` model; for other models, all rows form one group.
@@ -247,10 +350,10 @@ def group_report(
         "balanced_accuracy", "recall", "precision", "f1", "roc_auc", "average_precision", "brier", "log_loss", "d2", and
         the rates "selection_rate", "false_positive_rate" and "false_negative_rate", where the second class is the
         positive one. Regression: "rmse", "mae", "median_error", "d2" (of the deviance, for losses of counts and
-        amounts), "actual_over_expected" and "share_below" (of targets below the prediction, for quantiles). Also
-        "risk", the average loss; the name of any scorer of scikit-learn; a scorer made by ``make_scorer``; and
-        functions ``f(y_true, y_pred, sample_weight=...)`` whose larger values are better. A dict gives them names. The
-        default is the risk, followed by the accuracy or the RMSE.
+        amounts; of the pinball loss for quantiles), "actual_over_expected" and "share_below" (of targets below the
+        prediction, for quantiles). Also "risk", the average loss; the name of any scorer of scikit-learn; a scorer made
+        by ``make_scorer``; and functions ``f(y_true, y_pred, sample_weight=...)`` whose larger values are better. A
+        dict gives them names. The default is the risk, followed by the accuracy or the RMSE.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows, such as survey weights. By default all rows have equal weight, whatever their weights in
         the fit.
@@ -261,8 +364,9 @@ def group_report(
         Offsets of the rows, if the model was fitted with them.
     loss : {"auto", "log", "zero_one", "squared", "absolute"} or callable
         Loss behind `risk`. "auto" is the model's own loss for an estimator of this package; otherwise the log loss for
-        classifiers with probabilities, zero-one for other classifiers, and half the squared residual for regressors. A
-        callable takes labels and predictions, and returns a loss per row.
+        classifiers with probabilities, zero-one for other classifiers, the pinball loss for regressors whose parameters
+        say that they predict a quantile, which the title of the report then names, and half the squared residual for
+        other regressors. A callable takes labels and predictions, and returns a loss per row.
     n_bootstrap : int
         Number of bootstrap resamples for the confidence intervals; 0 for no intervals.
     confidence : float
@@ -279,7 +383,8 @@ def group_report(
     Returns
     -------
     GroupReport
-        The table, worst group first.
+        The table: the groups that can be judged by the first metric, worst first; then those that cannot, and at the
+        end groups of the fit without rows here.
 
     Notes
     -----
@@ -292,9 +397,14 @@ def group_report(
 
     A group is not judged by an average loss if too few rows carry it: fewer than ten effective rows of a regression, or
     five of a classification, in proportion to how concentrated the losses of all groups are; or, in classification, if
-    the model is wrong on fewer than three effective rows.
+    the model is wrong on fewer than three effective rows. A pinball loss has most of its variance from the rows on the
+    rarer side of the quantile, and n effective rows are expected to have n * min(level, 1 - level) of them: with fewer
+    than 15 the group is not judged. The metric "share_below" is: its intervals are exact.
     """
-    check_resampling(n_bootstrap, confidence, min_rows, random_state)
+    how = Resampling(n_bootstrap, confidence, min_rows, random_state).check()
+    if isinstance(model, Predictions) and linear is not None and linear is not False:
+        raise ValueError("linear requires a model and X: headroom is about linear models of its columns.")
+    model, X = answered(model, X, y)
     check_model(model, "model")
     stored = isinstance(X, RowSource)
     groups = own_groups(model, X) if groups is None and not stored else groups
@@ -303,114 +413,208 @@ def group_report(
         X, y, groups, sample_weight=sample_weight, cluster=cluster, offset=offset, numeric=not classes, missing="own"
     )
     given = whole.with_weight()
-    wanted = read_metrics(("risk", "accuracy" if classes else "rmse") if metrics is None else metrics, given.weights)
-    own = (*wanted, *(() if any(metric.name == "risk" for metric in wanted) else (METRICS["risk"],)))
-    outputs = Outputs(model, given.X, given.y, loss=loss, offset=given.offset)
-    sizes = effective_sizes(given.groups, given.clusters, given.weights)
-    large = sizes >= min_rows - 1e-9
-    found = [
-        metric_by_group(
-            metric,
-            outputs,
-            given,
-            large & (sizes >= _LEAST_RESAMPLED),
-            n_bootstrap=n_bootstrap,
-            confidence=confidence,
-            seed=random_state,
+    metrics = read_metrics(("risk", "accuracy" if classes else "rmse") if metrics is None else metrics, given.weights)
+    outputs = Outputs.of_model(model, given.X, given.y, loss=loss, offset=given.offset)
+    fit = Fit.of_model(model, whole, in_groups=groups is not None or stored)
+    judgement = Judgement(given, {"model": outputs}, with_risk(metrics), how)
+    return report_on(judgement, "model", metrics, fit, headroom=_headroom(model, given, linear, min_rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """What a model's fit knows of the rows and groups that it is judged on.
+
+    Attributes
+    ----------
+    title : str
+        Kind of the model, and the number of rows that were given.
+    weights : dict
+        Weight of each group of the fit in its certificate, by name.
+    minima : dict
+        Smallest risk of each group of the fit, if known.
+    merged : tuple
+        Small groups that the fit merged.
+    in_sample : bool or None
+        Whether the given rows are the training rows; None if the model cannot know.
+    """
+
+    title: str
+    weights: dict[Any, float] = field(default_factory=dict)
+    minima: dict[Any, float] = field(default_factory=dict)
+    merged: tuple[Any, ...] = ()
+    in_sample: bool | None = None
+
+    @classmethod
+    def of_model(cls, model: Any, rows: GivenRows, *, in_groups: bool) -> "Fit":
+        """Ask a fitted model; `in_groups` says whether the rows have groups that can be compared with its own."""
+        inner = final_estimator(model)
+        names = getattr(inner, "groups_", np.array([])).tolist()
+        known = in_groups and len(names) > 1  # a fit without groups knows none that others could be compared with
+        minima = getattr(inner, "group_minima_", None)
+        return cls(
+            title=f"{name_of(inner if known else model)} on {len(rows.y)} rows",
+            weights=dict(zip(names, map(float, inner.group_weights_), strict=True)) if known else {},
+            minima={} if minima is None or not known else dict(zip(names, map(float, minima), strict=True)),
+            merged=tuple(getattr(inner, "merged_groups_", ())),
+            in_sample=call_inner(model, rows.X, "_are_training_rows", rows.y),
         )
-        for metric in own
-    ]
-    table = _Table(
-        final_estimator(model), given, fitted_in_groups=groups is not None or stored, own_loss=_is_auto(loss)
-    )
-    order = _worst_first(found[0])
-    columns = table.columns(found, calibration(outputs, given.weights, given.groups), sizes, order)
-    everything = Grouping.of_all(len(given.y))
-    overall = {"n": len(given.y), **{each.metric.name: each.overall for each in found}}
-    overall |= {key: float(v[0]) for key, v in calibration(outputs, given.weights, everything).items()}
-    in_sample = call_inner(model, whole.X, "_are_training_rows", whole.y)
-    first = found[0]
-    return GroupReport(
-        columns=columns,
-        overall=overall,
-        metrics=tuple(metric.name for metric in wanted),
-        larger_is_better=first.metric.larger_is_better,
-        judged=[*first.judged[order].tolist(), *[False] * (len(columns["group"]) - len(order))],
-        confidence=confidence,
-        worst_value=_worst(first),
-        limit=first.intervals.none_below if first.metric.larger_is_better else first.intervals.most,
-        resampled=n_bootstrap > 0,
-        title=f"{type(table.inner if table.known else model).__name__} on {len(whole.y)} rows",
-        in_sample=in_sample,
-        headroom=_headroom(model, given, linear, min_rows),
-    )
 
 
-def _is_auto(loss: Any) -> bool:
-    return isinstance(loss, str) and loss == "auto"
+def with_risk(metrics: tuple[Metric, ...]) -> tuple[Metric, ...]:
+    """Return metrics and, if it is not one of them, the risk."""
+    return metrics if METRICS["risk"] in metrics else (*metrics, METRICS["risk"])
 
 
-def _worst_first(found: MetricByGroup) -> Indices:
-    """Return the groups in the order of the table: by descending loss, undefined ones last."""
-    losses = np.where(np.isnan(found.losses), -np.inf, found.losses)
-    return np.argsort(-losses, kind="stable")
-
-
-class _Table:
-    """The table of a report, with what the fit knows of its groups.
+def report_on(
+    judgement: Judgement, name: str, metrics: tuple[Metric, ...], fit: Fit, *, headroom: Headroom | None = None
+) -> GroupReport:
+    """Return the report on one of the models of a judgement.
 
     Parameters
     ----------
-    inner : fitted estimator
-        The model inside pipelines and searches.
-    given : GivenRows
-        The rows.
-    fitted_in_groups : bool
-        Whether the rows have groups.
-    own_loss : bool
-        Whether risks are averages of the loss of the fit.
+    judgement : Judgement
+        The judgement of these metrics and of the risk.
+    name : str
+        The model in it.
+    metrics : tuple of Metric
+        The metrics; the first one decides which group is the worst.
+    fit : Fit
+        What the model's fit knows.
+    headroom : Headroom, optional
+        What the worst group could gain from a linear model.
+
+    Returns
+    -------
+    GroupReport
+        The report.
     """
+    given, outputs = judgement.rows, judgement.outputs[name]
+    found = [judgement.by_group(name, metric) for metric in judgement.metrics]
+    first = found[0]
+    order = _worst_first(first)
+    more, over_all = (
+        _denominators(found, outputs, given, grouping) | calibration(outputs, given.weights, grouping)
+        for grouping in (given.groups, Grouping.of_all(len(given.y)))
+    )
+    columns = _columns(found, more, judgement, fit, order, own_loss=outputs.loss.is_own)
+    overall = {"n": len(given.y), **{each.metric.name: each.overall for each in found}}
+    overall |= {key: values[0].item() for key, values in over_all.items()}
+    errors = {each.metric.name: [*each.errors[order].tolist()] for each in found}
+    n_absent = len(columns["group"]) - len(order)
+    loss = outputs.loss.loss
+    level = f"; the risk is the pinball loss at {loss.level:g}" if isinstance(loss, Quantile) else ""
+    return GroupReport(
+        columns=columns,
+        overall=overall,
+        metrics=tuple(metric.name for metric in metrics),
+        larger_is_better=first.metric.larger_is_better,
+        judged=[*first.judged[order].tolist(), *[False] * n_absent],
+        confidence=judgement.how.confidence,
+        worst_value=_worst(first),
+        limit=first.intervals.none_below if first.metric.larger_is_better else first.intervals.most,
+        resampled=judgement.how.n_bootstrap > 0,
+        title=fit.title + (level if outputs.loss.is_recognised else ""),
+        in_sample=fit.in_sample,
+        headroom=headroom,
+        _errors={name: [*own, *[np.nan] * n_absent] for name, own in errors.items()},
+        remarks=_remarks(outputs, given, any_judged=bool(first.judged.any()), in_sample=bool(fit.in_sample)),
+    )
 
-    def __init__(self, inner: Any, given: GivenRows, *, fitted_in_groups: bool, own_loss: bool):
-        self.inner = inner
-        self.given = given
-        known = {name: k for k, name in enumerate(getattr(inner, "groups_", np.array([])).tolist())}
-        # A fit without groups knows none that others could be compared with.
-        self.known = known if fitted_in_groups and len(known) > 1 else {}
-        self.minima = getattr(inner, "group_minima_", None) if own_loss else None
 
-    def columns(
-        self, found: list[MetricByGroup], more: dict[str, Floats], sizes: Floats, order: Indices
-    ) -> dict[str, list[Any]]:
-        """Return the columns of the table, the groups in the given order."""
-        names = self.given.groups.names
-        place = [self.known.get(name) for name in names]
-        columns: dict[str, Any] = {"group": list(names), "n": self.given.groups.sizes.tolist()}
-        if self.given.weights is not None or self.given.clusters is not None:
-            columns["effective_n"] = sizes.tolist()
-        for each in found:
-            name = each.metric.name
-            own = {"": each.values, "_low": each.intervals.low, "_high": each.intervals.high}
-            columns |= {f"{name}{end}": values.tolist() for end, values in own.items()}
-        if self.minima is not None:
-            risk = columns["risk"]
-            columns["regret"] = [np.nan if k is None else risk[i] - float(self.minima[k]) for i, k in enumerate(place)]
-        columns |= {key: values.tolist() for key, values in more.items()}
-        columns["weight"] = [np.nan if k is None else float(self.inner.group_weights_[k]) for k in place]
-        columns["note"] = [self._note(name, found[0].notes[i]) for i, name in enumerate(names)]
-        columns = {key: [values[i] for i in order] for key, values in columns.items()}
-        for name in [name for name in self.known if name not in {*names, MERGED}]:
-            absent = {"group": name, "n": 0, "weight": float(self.inner.group_weights_[self.known[name]])}
-            absent["note"] = "absent"
-            for key, values in columns.items():
-                values.append(absent.get(key, np.nan))
-        return columns
+def _remarks(outputs: Outputs, given: GivenRows, *, any_judged: bool, in_sample: bool) -> list[str]:
+    """Return what to check before the report is trusted."""
+    remarks = []
+    if outputs.unknown_labels:
+        remarks.append(f"The model does not know the labels {short_repr(outputs.unknown_labels)}.")
+    n = len(given.y)
+    errors = int(
+        np.sum(~outputs.right if outputs.classifies else np.abs(outputs.residual) > _EXACT * np.abs(given.y).max())
+    )
+    if n >= _LEAST_SUSPICIOUS and not in_sample and (not errors or (not any_judged and errors < _HARDLY * n)):
+        remarks.append(
+            f"The model makes {'hardly any' if errors else 'no'} errors ({errors} errors in {n} rows): look for a "
+            "target leak among the columns, or rows that the model was trained on."
+        )
+    if outputs.classifies and _one_class_each(given):
+        remarks.append(
+            "Each group has rows of one class only, as if groups were made from y: metrics that need both classes, "
+            "such as the ROC AUC, are undefined in every group."
+        )
+    return remarks
 
-    def _note(self, name: Any, note: str) -> str:
-        unseen = ""
-        if self.known and name not in self.known:
-            unseen = "merged" if name in getattr(self.inner, "merged_groups_", ()) else "unseen"
-        return ", ".join(part for part in (note, unseen) if part)
+
+def _one_class_each(given: GivenRows) -> bool:
+    """Return whether no group has rows of two classes, although there are several groups and classes."""
+    codes = np.unique(given.y, return_inverse=True)[1][given.groups.members]
+    first, end = given.groups.offsets[:-1], given.groups.offsets[1:]
+    several = len(first) > 1 and codes.max() > 0
+    # The classes of a group change nowhere between its first and its last row.
+    changes = np.append(0, np.cumsum(np.diff(codes) != 0))
+    return bool(several and (changes[end - 1] == changes[first]).all())
+
+
+def _denominators(
+    found: list[MetricByGroup], outputs: Outputs, given: GivenRows, grouping: Grouping
+) -> dict[str, Array]:
+    """Return the number of rows that each metric counts in each group; of several kinds, that of the rarest."""
+    columns = {}
+    for each in found:
+        if not each.required.all():
+            counts = np.min([grouping.sums(kind) for kind in each.required.T], axis=0)
+            columns[f"n_{each.metric.name}"] = counts.astype(np.int64)
+        if each.metric.statistic is METRICS["actual_over_expected"].statistic:
+            actual, expected = outputs.y, outputs.predicted
+            if outputs.classifies:
+                actual, expected = outputs.positive, outputs.probabilities[:, 1]
+            columns["actual"] = grouping.sums(given.row_weights * actual)
+            columns["expected"] = grouping.sums(given.row_weights * expected)
+    return columns
+
+
+def _worst_first(found: MetricByGroup) -> Indices:
+    """Return the groups in the order of the table: judged ones first, by descending loss, undefined ones last."""
+    losses = np.where(np.isnan(found.losses), -np.inf, found.losses)
+    return np.lexsort([-losses, ~found.judged])
+
+
+def _columns(
+    found: list[MetricByGroup],
+    more: dict[str, Array],
+    judgement: Judgement,
+    fit: Fit,
+    order: Indices,
+    *,
+    own_loss: bool,
+) -> dict[str, list[Any]]:
+    """Return the columns of the table, the groups in the given order, followed by groups of the fit without rows."""
+    given = judgement.rows
+    names = given.groups.names
+    columns: dict[str, Any] = {"group": list(names), "n": given.groups.sizes.tolist()}
+    if given.weights is not None or given.clusters is not None:
+        columns["effective_n"] = judgement.sizes.tolist()
+    for each in found:
+        own = {"": each.values, "_low": each.intervals.low, "_high": each.intervals.high}
+        columns |= {f"{each.metric.name}{end}": values.tolist() for end, values in own.items()}
+    if own_loss and fit.minima:
+        pairs = zip(columns["risk"], names, strict=True)
+        columns["regret"] = [risk - fit.minima.get(name, np.nan) for risk, name in pairs]
+    columns |= {key: values.tolist() for key, values in more.items()}
+    if fit.weights:
+        columns["weight"] = [fit.weights.get(name, np.nan) for name in names]
+    columns["note"] = [_note(name, note, fit) for name, note in zip(names, found[0].notes, strict=True)]
+    columns = {key: [values[i] for i in order] for key, values in columns.items()}
+    for name in [name for name in fit.weights if name not in {*names, MERGED}]:
+        absent = {"group": name, "n": 0, "weight": fit.weights[name], "note": "absent"}
+        for key, values in columns.items():
+            values.append(absent.get(key, np.nan))
+    return columns
+
+
+def _note(name: Any, note: str, fit: Fit) -> str:
+    unseen = ""
+    if fit.weights and name not in fit.weights:
+        unseen = "merged" if name in fit.merged else "unseen"
+    return ", ".join(part for part in (note, unseen) if part)
 
 
 def _worst(found: MetricByGroup) -> tuple[float, float, float]:
@@ -438,18 +642,3 @@ def _headroom(model: Any, given: GivenRows, linear: Any, min_rows: int) -> Headr
         offset=given.offset,
         min_rows=max(1, min_rows) if (given.groups.sizes >= min_rows).any() else 1,
     )
-
-
-def check_resampling(n_bootstrap: int, confidence: float, min_rows: int, random_state: int, *, least: int = 0) -> None:
-    """Check the parameters of the bootstrap; `least` is the smallest number of resamples."""
-    check_scalar(confidence, "confidence", Real)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}.")
-    for name, value in {"min_rows": min_rows, "random_state": random_state}.items():
-        check_scalar(value, name, Integral, min_val=0)
-    check_scalar(n_bootstrap, "n_bootstrap", Integral, min_val=least)
-    if n_bootstrap and n_bootstrap * (1.0 - confidence) < 1.0 - 1e-9:
-        raise ValueError(
-            f"n_bootstrap={n_bootstrap} is too small for a confidence of {confidence!r}: use at least "
-            f"{math.ceil(1.0 / (1.0 - confidence) - 1e-6)}."
-        )

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,10 @@ from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.utils.metadata_routing import UNUSED
 
 from groupdro.data.given import GivenRows, read_given
-from groupdro.evaluation.metrics import METRICS, Metric, Outputs, Predictions, read_metrics
+from groupdro.evaluation.judgement import values_by_group
+from groupdro.evaluation.metrics import METRICS, Metric, read_metrics
 from groupdro.evaluation.models import check_model, final_estimator, own_groups, take_columns
+from groupdro.evaluation.outputs import Outputs
 from groupdro.utils.arguments import check_whole, short_repr
 from groupdro.utils.text import group_name
 from groupdro.utils.types import Floats
@@ -113,9 +115,11 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
         given = read_given(
             X, y, groups, sample_weight=sample_weight, offset=offset, numeric=numeric, missing="own"
         ).with_weight()
-        return self._worst(Outputs(estimator, given.X, given.y, loss=self.loss, offset=given.offset), given)
+        outputs = Outputs.of_model(estimator, given.X, given.y, loss=self.loss, offset=given.offset)
+        outputs.check_labels()
+        return self._worst(outputs, given, estimator)
 
-    def _worst(self, outputs: Outputs, given: GivenRows) -> float:
+    def _worst(self, outputs: Outputs, given: GivenRows, estimator: Any = None) -> float:
         """Return the score of the worst group that has enough rows."""
         check_whole(self.min_group_size, "min_group_size")
         metric = self._metric(given.weights)
@@ -123,14 +127,11 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
         judged = np.flatnonzero(grouping.sizes >= self.min_group_size)
         if not len(judged):
             raise ValueError(f"min_group_size={self.min_group_size} leaves no group to score.")
-        statistic = metric.of(outputs)
-        rows = [grouping.rows_of(int(i)) for i in judged]
-        values = np.array([statistic(own, given.row_weights[own][None])[0][0] for own in rows])
-        names = [grouping.names[i] for i in judged]
-        if metric.scale == "square root":
-            values = np.sqrt(values)
+        part = replace(given, groups=grouping.only(judged))
+        values = values_by_group(metric, metric.of(outputs), part)[:-1]
+        names = list(part.groups.names)
         if isinstance(self.metric, str) and self.metric == "regret":
-            values -= self._minima_of(outputs.model, names)
+            values -= self._minima_of(estimator, names)
         undefined = [name for name, value in zip(names, values, strict=True) if np.isnan(value)]
         if undefined:
             self._warn(undefined, len(names))
@@ -185,4 +186,4 @@ class worst_group_scorer(BaseEstimator):  # noqa: N801  # named like scikit-lear
         given = read_given(
             np.asarray(y_pred), y_true, groups, sample_weight=sample_weight, numeric=False, missing="own"
         ).with_weight()
-        return self._worst(Predictions(given.X, given.y), given)
+        return self._worst(Outputs.of_classes(given.X, given.y), given)

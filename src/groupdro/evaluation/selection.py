@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupdro.data.given import GivenRows
-from groupdro.evaluation.inference import Resampled, few_carry, resample
+from groupdro.evaluation.enough import few_carry
+from groupdro.evaluation.inference import least_falls
+from groupdro.evaluation.resampling import resample
 from groupdro.utils.types import Floats, Indices, Mask
 
-__all__ = ["Selection", "least_falls", "select_cell"]
+__all__ = ["Selection", "select_cell"]
 
 # Error allowed in comparisons with groups other than plain training's worst, relative to that of the worst group. All
 # comparisons must succeed, so equal errors would miss many gains (benchmarks/held_out/choice.py measures 1, 2 and 4).
@@ -111,6 +113,7 @@ def select_cell(
         seed=seed,
         clusters=given.clusters,
         weights=given.weights,
+        studentised=False,
     )
     judged = found.judged(min_rows)
     if not found.binary.all():
@@ -140,44 +143,3 @@ def select_cell(
             able &= robustness == robustness[able].min()
         best = int(np.flatnonzero(able)[np.argmin(worst[able])])
     return Selection(best, plain, mean, worst, group, gain, gain_low, significant, affordable, judged)
-
-
-def least_falls(found: Resampled, plain: int, judged: Mask, confidence: float, *, others: float = 1.0) -> Floats:
-    """Return one-sided lower bounds on the decrease of the worst mean relative to plain training, for all cells.
-
-    The bootstrap of a maximum fails if groups nearly tie, so differences of means are used instead. The worst mean of a
-    cell is smaller than that of plain training if every group's mean in the cell is smaller than that of one group
-    under plain training, for which we take its worst group. All of these differences must be positive, so each is
-    tested on its own: an intersection-union test needs a correction for the number of cells, but none for the number of
-    groups.
-
-    Parameters
-    ----------
-    found : Resampled
-        Held-out means of every group and cell, and their resamples.
-    plain : int
-        Index of plain training among the cells.
-    judged : ndarray of bool
-        Groups to compare.
-    confidence : float
-        Confidence level.
-    others : float
-        Multiplies the error allowed for groups other than the worst under plain training.
-
-    Returns
-    -------
-    ndarray of shape (n_cells,)
-        The bounds; minus infinity for plain training itself.
-    """
-    means, again = found.means[judged], found.resampled_means[:, judged]
-    worst = int(means[:, plain].argmax())
-    falls = means[worst, plain] - means
-    strayed = again[:, [worst], plain][:, :, None] - again - falls
-    spread = strayed.std(axis=0)
-    moving = spread > 1e-12 * np.abs(means[worst, plain])
-    deviations = np.divide(strayed, spread, out=np.zeros_like(strayed), where=moving)
-    error = np.full(len(means), min(others * (1.0 - confidence), 0.5))
-    error[worst] = 1.0 - confidence
-    reach = [np.quantile(deviations[:, j].max(axis=1), 1.0 - error[j]) for j in range(len(means))]
-    least = np.asarray((falls - np.array(reach)[:, None] * spread).min(axis=0))
-    return np.where(moving[worst], least, -np.inf)

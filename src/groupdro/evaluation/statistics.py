@@ -7,6 +7,7 @@ follows.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 from warnings import catch_warnings, simplefilter
 
@@ -37,6 +38,13 @@ class Statistic(Protocol):
         Kinds of rows, such as those of either class, of each of which a group needs some.
     sizes : ndarray of shape (n_rows,) or None
         Unbounded nonnegative values behind the number, of which a few rows must not have most; None if there are none.
+    steep_share : float or None
+        Expected share of the rows on the steep side of a pinball loss, which carry most of its variance; None for other
+        values, of which only the rows show how many carry it.
+    chances : ndarray of shape (n_rows,) or None
+        Predicted probabilities of events, of which a group must be expected to have some; None for other numbers.
+    of_means : FunctionOfMeans or None
+        The number as a smooth function of means, of which a resample needs only sums; None if it is not one.
     """
 
     @property
@@ -44,6 +52,15 @@ class Statistic(Protocol):
 
     @property
     def sizes(self) -> Floats | None: ...  # noqa: D102
+
+    @property
+    def steep_share(self) -> float | None: ...  # noqa: D102
+
+    @property
+    def chances(self) -> Floats | None: ...  # noqa: D102
+
+    @property
+    def of_means(self) -> "FunctionOfMeans | None": ...  # noqa: D102
 
     def __call__(self, rows: Indices, weights: Floats) -> Found:
         """Compute the number for several weightings of the same rows.
@@ -77,11 +94,15 @@ class Average:
         The rows that count.
     is_proportion : bool
         Whether the mean is a share of rows, so that all values are 0 or 1.
+    steep_share : float or None
+        As in `Statistic`.
     """
 
     values: Floats
     counted: Mask
     is_proportion: bool = False
+    steep_share: float | None = None
+    chances: None = None
 
     @property
     def required(self) -> Mask:
@@ -93,12 +114,24 @@ class Average:
         """The values, unless they are 0 or 1."""
         return None if self.is_proportion else np.abs(self.values)
 
+    @cached_property
+    def of_means(self) -> "FunctionOfMeans":
+        """The mean of the values; if not all rows count, a ratio of two means."""
+        if self.counted.all():
+            return FunctionOfMeans(self.values[:, None], None, self.required)
+        # Large values would cancel; shares of rows are left exact, so that equal ones tie.
+        centre = 0.0 if self.is_proportion or not self.counted.any() else float(self.values[self.counted].mean())
+        columns = np.column_stack([np.where(self.counted, self.values - centre, 0.0), self.counted])
+
+        def function(means: Floats) -> tuple[Floats, Floats]:
+            ratio = _ratio(means[:, 0], means[:, 1])
+            return centre + ratio, _ratio(np.column_stack([np.ones(len(ratio)), -ratio]), means[:, 1:])
+
+        return FunctionOfMeans(columns, function, self.required)
+
     def __call__(self, rows: Indices, weights: Floats) -> Found:
         """Return the weighted means."""
-        counted = weights * self.counted[rows]
-        total = counted.sum(axis=1)
-        means = _ratio(counted @ self.values[rows], total)
-        return means, _ratio(counted * (self.values[rows] - means[:, None]), total[:, None])
+        return self.of_means(rows, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,24 +142,36 @@ class FunctionOfMeans:
     ----------
     columns : ndarray of shape (n_rows, n_columns)
         The columns.
-    function : callable
+    function : callable or None
         Returns the number and its derivatives, of shapes (n,) and (n, n_columns), for means of shape (n, n_columns).
+        None for the mean of a single column.
     required : ndarray of bool of shape (n_rows, n_kinds)
         Kinds of rows that a group needs.
     sizes : ndarray of shape (n_rows,) or None
         Values of which a few rows must not have most.
+    chances : ndarray of shape (n_rows,) or None
+        As in `Statistic`.
     """
 
     columns: Floats
-    function: Callable[[Floats], tuple[Floats, Floats]]
+    function: Callable[[Floats], tuple[Floats, Floats]] | None
     required: Mask
     sizes: Floats | None = None
+    chances: Floats | None = None
+    steep_share: None = None
+
+    @property
+    def of_means(self) -> "FunctionOfMeans":
+        """The same."""
+        return self
 
     def __call__(self, rows: Indices, weights: Floats) -> Found:
         """Return the function of the weighted means."""
         columns = self.columns[rows]
         total = weights.sum(axis=1, keepdims=True)
         means = _ratio(weights @ columns, total)
+        if self.function is None:
+            return means[:, 0], _ratio(weights * (columns[:, 0] - means), total)
         with np.errstate(divide="ignore", invalid="ignore"):
             values, slopes = self.function(means)
             along = slopes @ columns.T - (slopes * means).sum(axis=1, keepdims=True)
@@ -140,6 +185,9 @@ class AreaUnderROC:
     positive: Mask
     scores: Floats
     sizes: None = None
+    steep_share: None = None
+    chances: None = None
+    of_means: None = None
 
     @property
     def required(self) -> Mask:
@@ -170,6 +218,9 @@ class AveragePrecision:
     positive: Mask
     scores: Floats
     sizes: None = None
+    steep_share: None = None
+    chances: None = None
+    of_means: None = None
 
     @property
     def required(self) -> Mask:
@@ -202,6 +253,9 @@ class Median:
 
     values: Floats
     sizes: None = None
+    steep_share: None = None
+    chances: None = None
+    of_means: None = None
 
     @property
     def required(self) -> Mask:
@@ -243,6 +297,9 @@ class AnyFunction:
     predicted: Array
     weighted: bool
     sizes: None = None
+    steep_share: None = None
+    chances: None = None
+    of_means: None = None
 
     @property
     def required(self) -> Mask:

@@ -12,12 +12,20 @@ import numpy as np
 from groupdro.data.grouping import Grouping
 from groupdro.torch.batches import BatchReader, is_shuffled
 from groupdro.torch.installed import torch
-from groupdro.torch.layers import InputReader, evaluating, find_last_layer, model_digest, named_layer, unwrap
+from groupdro.torch.layers import (
+    InputReader,
+    check_is_output,
+    evaluating,
+    find_last_layer,
+    model_digest,
+    named_layer,
+    unwrap,
+)
 from groupdro.torch.spool import FileSpool, MemorySpool, Spool
 from groupdro.utils.arguments import check_flag, check_path
 from groupdro.utils.types import Array, Indices
 
-__all__ = ["Features", "extract_features"]
+__all__ = ["Features", "extract_features", "read_features"]
 
 _EVERY = 1.0  # seconds between two lines of progress
 
@@ -116,6 +124,24 @@ def extract_features(
     >>> features.layer, features.X.shape, features.names
     ('2', (5, 3), ('a', 'b'))
     """
+    return read_features(
+        model, loader, layer=layer, groups=groups, labels=labels, forward=forward, path=path, progress=progress
+    )
+
+
+def read_features(
+    model: Any,
+    loader: Any,
+    *,
+    layer: Any,
+    groups: Any,
+    labels: Any,
+    forward: Callable[[Any, Any], Any] | None,
+    path: str | os.PathLike[str] | None,
+    progress: bool,
+    is_output: bool = False,
+) -> Features:
+    """Compute features as `extract_features` does; with `is_output`, of a layer whose output the model returns."""
     check_flag(progress, "progress")
     inner = unwrap(model)
     shuffled = is_shuffled(loader)
@@ -127,7 +153,7 @@ def extract_features(
         spool = FileSpool(check_path(path, "path"))
     chosen = None if layer is None else named_layer(inner, layer)
     try:
-        name = _run(inner, loader, reader, spool, chosen, _lines(loader) if progress else None)
+        name = _run(inner, loader, reader, spool, chosen, _lines(loader) if progress else None, is_output=is_output)
         X, y, codes = spool.finish()
     except BaseException:
         if isinstance(spool, FileSpool):
@@ -137,7 +163,14 @@ def extract_features(
 
 
 def _run(
-    model: Any, loader: Any, reader: BatchReader, spool: Spool, chosen: tuple[str, Any] | None, report: Any
+    model: Any,
+    loader: Any,
+    reader: BatchReader,
+    spool: Spool,
+    chosen: tuple[str, Any] | None,
+    report: Any,
+    *,
+    is_output: bool,
 ) -> str:
     """Pass all batches to the spool, and return the name of the layer."""
     inputs: InputReader | None = None
@@ -150,6 +183,8 @@ def _run(
             run = reader.runner(model, batch, _device(model))
             if inputs is None:
                 inputs = InputReader(*(find_last_layer(model, run) if chosen is None else chosen))
+                if is_output and chosen is not None:
+                    check_is_output(*chosen, run, len(y))
                 if isinstance(spool, FileSpool):
                     _begin(spool, model, inputs, run, len(y))
             if isinstance(spool, FileSpool) and n_seen <= n_saved:

@@ -12,6 +12,7 @@ from groupdro.utils.types import Array, Floats
 
 __all__ = [
     "InputReader",
+    "check_is_output",
     "evaluating",
     "find_last_layer",
     "layer_coefficients",
@@ -23,6 +24,7 @@ __all__ = [
 
 _WRAPPED = "module", "_orig_mod"  # attributes of DataParallel and DistributedDataParallel, and of torch.compile
 _NAMED = 10  # layers named in an error
+_LARGEST = 1e18  # feature; no network that is to be trained further can use larger ones
 
 
 def unwrap(model: Any) -> Any:
@@ -96,29 +98,89 @@ def find_last_layer(model: Any, run: Callable[[], Any]) -> tuple[str, Any]:
     ran: list[tuple[str, Any, Any]] = []
     with ExitStack() as stack:
         for name, module in model.named_modules():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) or _is_other_layer(module):
                 hook = module.register_forward_hook(
                     lambda module, _, output, name=name: ran.append((name, module, output))
                 )
                 stack.callback(hook.remove)
         scores = _scores(run())
-    if not ran:
+    linear = [one for one in ran if isinstance(one[1], nn.Linear)]
+    if not linear:
         raise ValueError("The model ran no torch.nn.Linear: pass layer=, or use a model that ends in one.")
     if scores is None:
         raise ValueError("The model's output is not a tensor and has no logits: pass layer=, and forward= if needed.")
-    flat = scores.reshape(-1).double()
-    if not torch.isfinite(flat).all():
+    if not torch.isfinite(scores).all():
         raise ValueError("The model's output has NaN or infinite values: check its inputs and weights.")
-    for name, module, output in reversed(ran):
-        if output.numel() == flat.numel() and torch.equal(output.reshape(-1).double(), flat):
+    for name, module, output in reversed(linear):
+        if output.numel() == scores.numel() and torch.equal(output.reshape(-1).double(), scores.reshape(-1).double()):
             _check_own_weights(model, name, module)
             return name, module
-    name, _, output = ran[-1]
+    name, module, output = ran[-1]
+    if not isinstance(module, nn.Linear):
+        raise ValueError(
+            f"The model's last layer with weights is {name!r}, a {type(module).__name__}; only a "
+            "torch.nn.Linear can be retrained. Replace a convolution of size 1 on one position by a torch.nn.Linear."
+        )
     if output.ndim > 2:
         raise ValueError(_per_token(name, tuple(output.shape)))
-    raise ValueError(
-        f"The model's output is not that of its last linear layer, {name!r}. If a softmax or a sigmoid follows, "
-        f"pass layer={name!r}; otherwise a linear model of its inputs cannot replace it."
+    raise ValueError(_changed(name, scores, output))
+
+
+def check_is_output(name: str, module: Any, run: Callable[[], Any], n_rows: int) -> None:
+    """Raise if the model changes the output of a layer, so that new weights would give other scores than expected.
+
+    A softmax or a sigmoid at the end does no harm. Outputs of another shape are not compared.
+
+    Parameters
+    ----------
+    name : str
+        Name of the layer.
+    module : torch.nn.Linear
+        The layer.
+    run : callable
+        Runs the model on a batch, and returns its output.
+    n_rows : int
+        Rows of the batch.
+    """
+    outputs: list[Any] = []
+    hook = module.register_forward_hook(lambda *call: outputs.append(call[-1]))
+    try:
+        scores = _scores(run())
+    finally:
+        hook.remove()
+    if scores is None or len(outputs) != 1 or not scores.numel() == outputs[0].numel() == n_rows * module.out_features:
+        return
+    if _link(scores, outputs[0]) is None:
+        raise ValueError(_changed(name, scores, outputs[0]))
+
+
+def _link(scores: Any, output: Any) -> str | None:
+    """Return by which function a model's scores follow from the output of a layer; None if by none that is known."""
+    shown = scores.detach().reshape(output.shape)
+    room = 16 * max(torch.finfo(each.dtype).eps for each in (shown, output))
+    links = {
+        "identity": lambda u: u,
+        "softmax": lambda u: u.softmax(-1),
+        "sigmoid": lambda u: u.sigmoid(),
+        "log_softmax": lambda u: u.log_softmax(-1),
+        "log_sigmoid": nn.functional.logsigmoid,
+    }
+    for name, link in links.items():
+        if torch.allclose(link(output.detach().double()), shown.double(), rtol=room, atol=room):
+            return name
+    return None
+
+
+def _changed(name: str, scores: Any, output: Any) -> str:
+    """Say why the model's scores are not the output of a layer, and what would do."""
+    start = f"The model's output is not that of its last linear layer, {name!r}"
+    link = _link(scores, output) if scores.numel() == output.numel() else None
+    if link is not None:
+        return f"{start}, but its {link}: pass layer={name!r}."
+    return (
+        f"{start}, nor its softmax or sigmoid. A linear model of its inputs would not have the scores of the network. "
+        "If only a factor follows, multiply the layer's weights and bias by it and remove it; or pass a forward= that "
+        "returns the layer's output."
     )
 
 
@@ -176,6 +238,12 @@ class InputReader:
         if not np.isfinite(found).all():
             row = int(np.argmin(np.isfinite(found).all(axis=1)))
             raise ValueError(f"The layer {self.name!r} received NaN or infinite values, first in row {row} of a batch.")
+        if found.dtype == np.float32 and float(np.abs(found).max(initial=0.0)) > _LARGEST:
+            row = int(np.abs(found).max(axis=1).argmax())
+            raise ValueError(
+                f"The layer {self.name!r} received {np.abs(found[row]).max():.3g} in row {row} of a batch: beyond "
+                f"{_LARGEST:.0e}, squares overflow in single precision. Check the network's inputs."
+            )
         return np.array(found)  # a copy: the model may reuse the memory
 
 
@@ -285,6 +353,11 @@ def _scores(output: Any) -> Any:
     elif isinstance(output, tuple | list) and output:
         output = output[0]
     return output if isinstance(output, torch.Tensor) else None
+
+
+def _is_other_layer(module: Any) -> bool:
+    """Return whether a module has weights and no parts: a network's own factor belongs to no layer."""
+    return next(module.children(), None) is None and next(module.parameters(), None) is not None
 
 
 def _check_own_weights(model: Any, name: str, module: Any) -> None:

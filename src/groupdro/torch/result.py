@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 from scipy.special import expit, log_softmax, softmax
-from sklearn.base import BaseEstimator, ClassifierMixin
 
-from groupdro.data.grouping import Grouping
+from groupdro.data.given import GivenRows
+from groupdro.data.grouping import ALL_ROWS, Grouping
 from groupdro.estimators import GroupDROClassifier
-from groupdro.evaluation.inference import falls_of_worst, few_carry, resample
+from groupdro.evaluation.inference import falls_of_worst
+from groupdro.evaluation.judgement import Judgement, Resampling
+from groupdro.evaluation.metrics import METRICS
+from groupdro.evaluation.outputs import Outputs, RowLoss
 from groupdro.evaluation.plots import GroupMetricDisplay
-from groupdro.evaluation.report import GroupReport, group_report
+from groupdro.evaluation.report import Fit, GroupReport, report_on
 from groupdro.utils.text import group_name, percent, table_html, table_text
-from groupdro.utils.types import Array, Floats, Indices
+from groupdro.utils.types import Floats, Indices
 
 __all__ = ["LastLayerResult", "compare_scores"]
 
@@ -25,28 +28,26 @@ _LEAST = 30  # rows a group needs to be judged, as in reports
 _SHOWN = 3  # small groups that a message names
 
 
-class _Scores(ClassifierMixin, BaseEstimator):
-    """A classifier whose inputs are the scores themselves: one for two classes, else one per class."""
+def _outputs_of(scores: Floats, y: Indices) -> Outputs:
+    """Return what scores predict: one per row for two classes, else one per class."""
+    pair = scores.shape[1] == 1
+    own = scores[:, 0]
 
-    def __init__(self, n_classes: int = 2):
-        self.n_classes = n_classes
-        self.classes_ = np.arange(n_classes)
+    def losses(_: Outputs) -> Floats:  # finite for any scores, which probabilities are not
+        if pair:
+            return np.logaddexp(0.0, np.where(y == 1, -own, own))
+        return -np.asarray(log_softmax(scores, axis=1))[np.arange(len(scores)), y]
 
-    def predict(self, X: Floats) -> Array:
-        """Return the class of the largest score."""
-        return (X[:, 0] > 0).astype(np.int64) if self.n_classes == 2 else X.argmax(axis=1)
-
-    def predict_proba(self, X: Floats) -> Floats:
-        """Return probabilities."""
-        if self.n_classes == 2:
-            return np.column_stack([expit(-X[:, 0]), expit(X[:, 0])])
-        return np.asarray(softmax(X, axis=1))
-
-    def _row_losses(self, X: Floats, y: Any) -> Floats:
-        """Return the log loss of each row, finite for any score."""
-        if self.n_classes == 2:
-            return np.logaddexp(0.0, np.where(np.asarray(y) == 1, -X[:, 0], X[:, 0]))
-        return -np.asarray(log_softmax(X, axis=1))[np.arange(len(X)), y]
+    return Outputs(
+        y,
+        {
+            "predict": lambda: (own > 0).astype(np.int64) if pair else scores.argmax(axis=1),
+            "predict_proba": lambda: np.column_stack([expit(-own), expit(own)]) if pair else softmax(scores, axis=1),
+        },
+        classes=np.arange(2 if pair else scores.shape[1]),
+        classifies=True,
+        loss=RowLoss(losses, "log loss"),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +59,7 @@ class Compared:
     fall: tuple[float, float, float]
 
 
-def compare_scores(
-    scores: list[Floats], y: Indices, groups: Grouping, n_classes: int, *, confidence: float, seed: int
-) -> Compared:
+def compare_scores(scores: list[Floats], y: Indices, groups: Grouping, *, confidence: float, seed: int) -> Compared:
     """Compare two models by their scores.
 
     Parameters
@@ -69,8 +68,6 @@ def compare_scores(
         Scores before and after.
     y, groups : ndarray, Grouping
         Classes and groups of the rows.
-    n_classes : int
-        Number of classes.
     confidence : float
         Level of the confidence intervals.
     seed : int
@@ -82,26 +79,20 @@ def compare_scores(
         Both reports, and the improvement of the worst judged group's risk with its confidence interval; NaN if none can
         be judged.
     """
-    model = _Scores(n_classes)
-    before, after = (
-        _without_weights(group_report(model, some, y, groups, confidence=confidence, random_state=seed))
-        for some in scores
-    )
-    losses = np.column_stack([model._row_losses(some, y) for some in scores])
-    found = resample(losses, groups, n_bootstrap=1000, seed=seed)
-    judged = found.judged(_LEAST)
-    for some, own in zip(scores, losses.T, strict=True):
-        judged &= ~few_carry(own, groups, classes=True, errors=model.predict(some) != y)
+    risk, accuracy = METRICS["risk"], METRICS["accuracy"]
+    rows = GivenRows(np.empty((len(y), 0)), y, groups)
+    outputs = {name: _outputs_of(own, y) for name, own in zip(("before", "after"), scores, strict=True)}
+    how = Resampling(confidence=confidence, seed=seed)
+    judgement = Judgement(rows, outputs, (risk, accuracy), how, compared=[risk])
+    fit = Fit(f"{len(y)} rows")
+    before, after = (report_on(judgement, name, (risk, accuracy), fit) for name in outputs)
+    judged = np.all([judgement.why_not(name, risk) == "" for name in outputs], axis=0)
     fall = (np.nan, np.nan, np.nan)
     if judged.any():
-        falls = falls_of_worst(found, confidence, against=0, groups=judged)
+        found, _ = judgement.compared(risk)
+        falls = falls_of_worst(found, confidence, against=0, groups=judged[judgement.resampled_groups])
         fall = float(falls.estimates[1]), float(falls.low[1]), float(falls.high[1])
     return Compared(before, after, fall)
-
-
-def _without_weights(report: GroupReport) -> GroupReport:
-    report.columns.pop("weight")  # the group weights of a certificate, which scores do not have
-    return report
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -245,7 +236,7 @@ class LastLayerResult:
     def _footer(self) -> dict[str, Any]:
         both = {"before": self.before.overall, "after": self.after.overall}
         found = {f"{name} {when}": row[name] for when, row in both.items() for name in ("accuracy", "risk")}
-        return {"group": "(all rows)", "n": self.n_judged, **found}
+        return {"group": ALL_ROWS, "n": self.n_judged, **found}
 
     def __repr__(self) -> str:
         title = f"Layer {self.layer!r} on {self.n_judged} held-out rows"

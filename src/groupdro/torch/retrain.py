@@ -15,7 +15,7 @@ from groupdro.data.given import GivenRows
 from groupdro.estimators import GroupDROClassifier
 from groupdro.evaluation.folds import divide
 from groupdro.torch.choosing import choose
-from groupdro.torch.features import Features, extract_features
+from groupdro.torch.features import Features, read_features
 from groupdro.torch.layers import layer_coefficients, named_layer, unwrap, write_last_layer
 from groupdro.torch.result import Compared, LastLayerResult, compare_scores
 from groupdro.torch.rows import held_out_rows, mean_variance, sample_rows, scores_of, write_rows
@@ -68,7 +68,8 @@ def retrain_last_layer(
         Batches: (inputs, labels), (inputs, labels, groups), or mappings, as in Hugging Face. Labels are numbers from 0.
     layer : str or torch.nn.Module, optional
         Name of a linear layer, as in `named_modules`, or the layer itself; a Sequential stands for its last part. The
-        default is the linear layer whose output is the model's output, or its `logits`.
+        default is the linear layer whose output is the model's output, or its `logits`. Only a softmax or a sigmoid may
+        follow the layer.
     groups : str, callable, array-like, Series or DataFrame, optional
         Groups of all rows, in the order of the loader, which then must not shuffle; or a function of the batch; or the
         name of an entry of a mapping. The default is the third item of the batch, or its entry "group" or "groups".
@@ -89,7 +90,8 @@ def retrain_last_layer(
         always fitted on all rows.
     estimator : GroupDROClassifier, optional
         Estimator that provides all other parameters, such as `l1_ratio`, `small_group_bonus`, `objective` or
-        `tol`. It must leave `alpha` and `robustness` at their defaults.
+        `tol`. It must leave `alpha` and `robustness` at their defaults. With ``fit_intercept=False`` the bias of the
+        layer becomes zero; a layer without a bias is always fitted without an intercept.
     cv : int, default=5
         Number of folds for choosing penalty and robustness, and for judging the layer.
     store : str or path-like, optional
@@ -138,7 +140,7 @@ def retrain_last_layer(
     own._refuse_domain("retrain_last_layer")
     folder = None if store is None else check_path(store, "store")
     inner = unwrap(model)
-    features = extract_features(
+    features = read_features(
         inner,
         loader,
         layer=layer,
@@ -147,6 +149,7 @@ def retrain_last_layer(
         forward=forward,
         path=folder and folder / "features",
         progress=progress,
+        is_output=True,
     )
     name, module = named_layer(inner, features.layer)
     task = _Task(own, module, robustness, alpha, refit, cv, folder, memory, random_state)
@@ -206,7 +209,9 @@ class _Task:
         old = layer_coefficients(self.module)
         n_classes = max(2, len(old[0]))
         _check_classes(features, n_classes)
-        estimator = self.estimator.set_params(fit_intercept=self.module.bias is not None, random_state=self.seed)
+        estimator = self.estimator.set_params(
+            fit_intercept=self.estimator.fit_intercept and self.module.bias is not None, random_state=self.seed
+        )
         fitted, judged, new = (self._with_one_fold if self.folder else self._with_all_folds)(estimator, features)
         (before,) = scores_of(features, judged, [old])
         rows = np.flatnonzero(judged)
@@ -214,7 +219,6 @@ class _Task:
             [before, new],
             features.y[rows],
             features.groups.present_in(rows),
-            n_classes,
             confidence=_CONFIDENCE,
             seed=self.seed,
         )
