@@ -26,8 +26,9 @@ from benchmarks.between.tables import RESULTS, markdown
 from groupdro import datasets
 from groupdro.data.given import read_clusters
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import resample, simultaneous_intervals
-from groupdro.evaluation.models import row_losses
+from groupdro.evaluation.inference import simultaneous_intervals
+from groupdro.evaluation.outputs import row_losses
+from groupdro.evaluation.resampling import resample
 
 ALPHA = 1e-3
 FOLDS = 5

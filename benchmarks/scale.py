@@ -184,7 +184,7 @@ def report(n: int, found: list, alone: list | None) -> None:
 
 def workers(store: str) -> None:
     """Compare numbers of workers."""
-    from groupdro.distributed.cost import exchange_seconds, step_seconds
+    from groupdro.distributed import cost
 
     table = gd.GroupedStore.open(store)
     alone = None
@@ -193,7 +193,8 @@ def workers(store: str) -> None:
         report(n, found, alone)
         alone = alone or found
         d, m, per_step = table.n_features, table.n_groups, found[0]["rows_per_step"]
-        talk, work = exchange_seconds(d + m, n), step_seconds(per_step / n, d)
+        talk = cost.exchange_seconds(d + m, n)
+        work = cost._SECONDS_PER_STEP + cost._SECONDS_PER_VALUE * per_step / n * d
         print(f"  the cost model expects {talk / (talk + work):.0%} of a step for communication")
 
 

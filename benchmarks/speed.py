@@ -1,30 +1,19 @@
-"""Passes and times of the solvers, one figure a command.
+"""Times of fits beside other packages, and of an epoch beside its products.
 
-    python -m benchmarks.speed synthetic      passes of auto and ALEG to a certified 1e-6 on the paper's set-up
-    python -m benchmarks.speed budgets        auto and the paper's ALEG, tuned, at equal gradient evaluations
-    python -m benchmarks.speed budgets FOLDER the same on CIFAR-100
-    python -m benchmarks.speed tabular        passes of ALEG to 1e-3 and 1e-4 on Adult and bank
-    python -m benchmarks.speed cifar FOLDER   passes and seconds of auto to 1e-1, 1e-2 and 1e-3 on CIFAR-100
     python -m benchmarks.speed epoch          an epoch on 100,000 x 1,024 beside the two products of BLAS
-    python -m benchmarks.speed csr            time of a sparse step at 10^4, 10^5 and 10^6 features
     python -m benchmarks.speed text           sparse rows of 100,000 columns beside scikit-learn's lbfgs and liblinear
-    python -m benchmarks.speed groups         10^5 groups of 100 rows, and 20,000 of 20, to a certified relative 1e-2
     python -m benchmarks.speed clarabel       beside CVXPY with Clarabel, with an intercept and a radius of 20
     python -m benchmarks.speed fairlearn      beside fairlearn's ExponentiatedGradient (needs fairlearn)
-    python -m benchmarks.speed startup        import and first fit in a new process, cold and warm
 
-Nothing is set but what the command says: solvers run with their defaults. Times are CPU seconds, the best of several in
-one run; set the variables OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1. Those that read data need the variable
-GROUPDRO_DATA. synthetic, text, groups and clarabel store their figures in results/speed.json.
+Solvers run with their defaults. Times are CPU seconds, the best of several in one run; set the variables
+OPENBLAS_NUM_THREADS=1 and OMP_NUM_THREADS=1. text and clarabel store their figures in results/speed.json.
 """
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +21,6 @@ import numpy as np
 import scipy.sparse as sp
 
 import groupdro as gd
-from benchmarks.real_data import adult, bank, cifar
 from groupdro.oracle import Oracle
 from groupdro.solvers.steps import make_steps
 
@@ -46,94 +34,6 @@ def best_time(run: Callable[[], object], times: int = 5) -> float:
         run()
         out.append(time.process_time() - begun)
     return min(out)
-
-
-def passes_to(result: gd.solvers.Result, gap: float) -> float:
-    return next((row.passes for row in result.trace if row.gap <= gap), np.inf)
-
-
-def synthetic_problems() -> Iterator[tuple[int, float, gd.Problem]]:
-    for seed in range(5):
-        data = gd.GroupedData.from_arrays(*gd.datasets.make_gdro(25, 1000, 1024, seed=seed))
-        for radius in (1.0, 3.0, 10.0):
-            yield seed, radius, gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=radius))
-
-
-def synthetic() -> dict[str, Any]:
-    passes: dict[str, list[float]] = {"auto": [], "aleg": []}
-    for seed, radius, problem in synthetic_problems():
-        for solver, found in passes.items():
-            result = gd.solve(problem, solver, tol=0.0, atol=1e-6, max_passes=150, seed=seed)
-            found.append(result.passes)
-            print(f"seed {seed} radius {radius:4} {solver}: {result.passes:.1f} passes, {result.seconds:.2f} s")
-    return {
-        f"passes of {solver}": {"mean": round(float(np.mean(found)), 1), "most": round(max(found), 1)}
-        for solver, found in passes.items()
-    }
-
-
-BUDGETS = (5, 10, 15, 20, 25, 30)  # multiples of the number of rows
-
-
-def budgets(folder: str = "") -> None:
-    """Print how far above the optimum each is at equal gradient evaluations, as the paper counts them."""
-    if folder:
-        _compare_at_budgets("CIFAR-100, radius 20", _cifar_problem(folder), tol=1e-5)
-        return
-    for seed, radius, problem in synthetic_problems():
-        if seed:
-            break
-        _compare_at_budgets(f"synthetic, radius {radius}", problem, tol=1e-9)
-
-
-def _compare_at_budgets(name: str, problem: gd.Problem, tol: float) -> None:
-    best = gd.solve(problem, "auto", tol=tol, max_passes=300).lower_bound
-    tuned = [
-        gd.solvers.ALEGTheory(multiplier=factor, guarantee=False) for factor in (1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-    ]
-    above = {"auto": _above(gd.solve(problem, "auto", tol=tol, max_passes=BUDGETS[-1]), best, problem.n_rows)}
-    paper = [
-        _above(gd.solve(problem, each, tol=0.0, max_passes=2.0 * BUDGETS[-1]), best, problem.n_rows) for each in tuned
-    ]
-    above["paper's ALEG, tuned"] = [min(at) for at in zip(*paper, strict=True)]
-    for label, values in above.items():
-        print(
-            f"{name:24} {label:20}", *(f"{budget}: {value:.1e}" for budget, value in zip(BUDGETS, values, strict=True))
-        )
-
-
-def _above(result: gd.solvers.Result, best: float, n_rows: int) -> list[float]:
-    """Return by how much the best point within each budget exceeds the optimum."""
-    rows = [(row.grad_evals_paper / n_rows, row.upper) for row in result.trace]
-    return [min((upper for spent, upper in rows if spent <= budget), default=np.inf) - best for budget in BUDGETS]
-
-
-def tabular() -> None:
-    for make in (adult, bank):
-        p = make()
-        problem = gd.Problem(
-            gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.losses.Logistic(), gd.domains.L2Domain(radius=10.0)
-        )
-        for seed in range(3):
-            result = gd.solve(problem, "aleg", tol=0.0, atol=1e-4, max_passes=200, seed=seed)
-            at = [f"{passes_to(result, gap):.1f} to {gap:.0e}" for gap in (1e-2, 1e-3, 1e-4)]
-            print(f"{p.name}, seed {seed}: passes {', '.join(at)}; {result.seconds:.2f} s")
-
-
-def _cifar_problem(folder: str) -> gd.Problem:
-    p = cifar(Path(folder))
-    return gd.Problem(
-        gd.GroupedData.from_arrays(p.X, p.y, p.groups), gd.losses.Softmax(), gd.domains.L2Domain(radius=20.0)
-    )
-
-
-def cifar100(folder: str) -> None:
-    problem = _cifar_problem(folder)
-    result = gd.solve(problem, tol=1e-3, max_passes=60)
-    for gap in (1e-1, 1e-2, 1e-3):
-        row = next(row for row in result.trace if row.gap <= gap * row.upper)
-        print(f"{gap:.0e}: {row.passes:.1f} passes, {row.seconds:.1f} s, {row.grad_evals_paper / problem.n_rows:.1f} n")
-    print(result.solver, result, sep="\n", flush=True)
 
 
 def epoch() -> None:
@@ -164,32 +64,6 @@ def epoch() -> None:
     blas, full, steps = (min(times) for times in zip(*(everything() for _ in range(3)), strict=True))
     print(f"X @ w and v @ X {blas:.4f} s; the full pass {full:.4f} s; the {plan.steps} inner steps {steps:.4f} s")
     print(f"ratio of an epoch {(full + steps) / blas:.2f}")
-
-
-def csr() -> None:
-    n, entries, m = 100_000, 100, 20
-    rng = np.random.default_rng(0)
-    seconds = {}
-    for d in (10**4, 10**5, 10**6):
-        indices = np.sort(rng.integers(0, d, (n, entries)), axis=1).ravel()
-        X = sp.csr_array(
-            (rng.standard_normal(n * entries), indices, np.arange(0, n * entries + 1, entries)), shape=(n, d)
-        )
-        data = gd.GroupedData.from_arrays(X, np.sign(rng.standard_normal(n)), np.arange(n) % m)
-        problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
-        solver = gd.solvers.ALEG()
-        oracle = Oracle(problem)
-        state = solver.init(oracle, problem.centre(), problem.central_weights(), 0)
-        plan = solver.plan(problem)
-
-        def steps(count: int, oracle=oracle, solver=solver, state=state, plan=plan) -> None:
-            make_steps(solver.inner_loop(oracle, state, plan), plan, count, np.random.default_rng(0))
-
-        # What an epoch costs beyond its steps (laying out the features, once) drops out of the difference.
-        whole, half = (best_time(lambda c=c, steps=steps: steps(c), 5) for c in (plan.steps, plan.steps // 2))
-        seconds[d] = (whole - half) / (plan.steps - plan.steps // 2)
-        print(f"{d:8} features: {1e6 * seconds[d]:6.1f} us a step of {len(plan.groups)} rows; an epoch's {whole:.3f} s")
-    print(f"ratio of 10^6 to 10^4: {seconds[10**6] / seconds[10**4]:.2f}")
 
 
 def text() -> dict[str, Any]:
@@ -227,28 +101,6 @@ def text() -> dict[str, Any]:
         print(f"{solver}, tol {tol:.0e}: {model.n_iter_[0]} iterations, relative {above / least:.1e} above the optimum")
         stored[solver] = {"CPU seconds": round(theirs, 2), "ours over theirs": round(ours / theirs, 1)}
     return stored
-
-
-def groups() -> dict[str, Any]:
-    from benchmarks.auto_grid import group_slopes
-
-    def measured(problem: gd.Problem) -> dict[str, Any]:
-        begun = time.process_time()
-        result = gd.solve(problem, tol=1e-2, max_passes=120)
-        seconds, gap = time.process_time() - begun, result.gap / result.upper_bound
-        print(result.solver, flush=True)
-        return {"passes": round(result.passes, 1), "CPU seconds": round(seconds, 1), "gap": float(f"{gap:.1e}")}
-
-    stored = {"20,000 groups of 20, d = 50": measured(group_slopes(20_000, 20))}
-    m, n_i, d = 100_000, 100, 100
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((m * n_i, d), dtype=np.float32)
-    shared = rng.standard_normal(d) / 10
-    noise = np.repeat(rng.standard_normal(m), n_i) * 0.5
-    y = np.sign(X @ shared + noise + rng.standard_normal(len(X)))
-    data = gd.GroupedData.from_arrays(X, y, np.repeat(np.arange(m), n_i))
-    problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
-    return {**stored, "100,000 groups of 100, d = 100": measured(problem)}
 
 
 def clarabel() -> dict[str, Any]:
@@ -324,40 +176,17 @@ def fairlearn() -> None:
     print(f"ratio to the oracle alone {oracle / ours:.0f}, to the whole {whole / ours:.0f}")
 
 
-STARTUP = """
-import time; begun = time.perf_counter()
-import numpy as np
-begun_ours = time.perf_counter()
-import groupdro as gd
-imported = time.perf_counter()
-rng = np.random.default_rng(0)
-data = gd.GroupedData.from_arrays(rng.normal(size=(1000, 20)), np.sign(rng.normal(size=1000)), np.arange(1000) % 5)
-problem = gd.Problem(data, gd.losses.Logistic(), gd.domains.L2Domain(radius=3.0))
-for solver in ("auto", "aleg"):
-    before = time.perf_counter()
-    gd.solve(problem, solver, tol=1e-3)
-    print(f"{solver} {time.perf_counter() - before:.2f} s", end=", ")
-print(f"import {imported - begun:.2f} s, import and both fits {time.perf_counter() - begun:.2f} s")
-"""
-
-
-def startup() -> None:
-    with tempfile.TemporaryDirectory() as cache:
-        for kind in ("cold", "warm", "warm"):
-            env = {**os.environ, "NUMBA_CACHE_DIR": cache}
-            done = subprocess.run([sys.executable, "-c", STARTUP], env=env, capture_output=True, text=True, check=True)
-            print(f"{kind} cache: {done.stdout.strip()}", flush=True)
-
-
-COMMANDS: dict[str, Callable[..., dict[str, Any] | None]] = {
-    "synthetic": synthetic, "budgets": budgets, "tabular": tabular, "cifar": cifar100, "epoch": epoch, "csr": csr,
-    "text": text, "groups": groups, "clarabel": clarabel, "fairlearn": fairlearn, "startup": startup,
-}  # fmt: skip
+COMMANDS: dict[str, Callable[[], dict[str, Any] | None]] = {
+    "epoch": epoch,
+    "text": text,
+    "clarabel": clarabel,
+    "fairlearn": fairlearn,
+}
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
         raise SystemExit(__doc__)
-    figures = COMMANDS[sys.argv[1]](*sys.argv[2:])
+    figures = COMMANDS[sys.argv[1]]()
     if figures is not None:
         kept = json.loads(RECORD.read_text()) if RECORD.exists() else {}
         figures["run"] = {"threads": os.environ.get("OMP_NUM_THREADS"), "load average": round(os.getloadavg()[0], 1)}

@@ -1,8 +1,7 @@
 """What the promises between average and worst are worth on real data.
 
-    GROUPDRO_DATA=... python -m benchmarks.between all       everything, into benchmarks/results/between_*.md
-    GROUPDRO_DATA=... python -m benchmarks.between cost      or epochs, frontiers, undetermined, headroom, wishes
+    GROUPDRO_DATA=... python -m benchmarks.between all             everything, into benchmarks/results/between_*.md
+    GROUPDRO_DATA=... python -m benchmarks.between frontiers       or undetermined
 
-Real tables come from the folder GROUPDRO_DATA; only `epochs` draws its own rows. Times are ratios taken in one run, the
-best of several in turns.
+Times are ratios taken in one run, the best of several in turns.
 """

@@ -1,14 +1,10 @@
 import sys
 
-from benchmarks.between import costs, frontiers, least_average, linear_bounds, wishes
+from benchmarks.between import frontiers, least_average
 
 COMMANDS = {
-    "cost": costs.cost,
-    "epochs": costs.epochs,
     "frontiers": frontiers.frontiers,
     "undetermined": least_average.undetermined,
-    "headroom": linear_bounds.headrooms,
-    "wishes": wishes.wishes,
 }
 
 

@@ -13,7 +13,7 @@ import groupdro as gd
 from benchmarks import real_data
 from benchmarks.real_data import Problem
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.models import means_by_group, row_losses
+from groupdro.evaluation.outputs import row_losses
 
 ALPHA = 1e-3
 LOSS = {"binary": gd.losses.Logistic, "classes": gd.losses.Softmax, "regression": gd.losses.Squared}
@@ -99,5 +99,5 @@ def group_risk(problem: Problem, domain: gd.domains.L2Domain | None = None) -> g
 def profile(model: BaseEstimator, problem: Problem) -> tuple[float, float]:
     """Return the average and the worst risk of any model, without a penalty."""
     losses = row_losses(model, problem.X, problem.y)
-    risks = means_by_group(losses, read_groups(problem.groups, len(losses), missing="own"))
+    risks = read_groups(problem.groups, len(losses), missing="own").means(losses)
     return float(losses.mean()), float(risks.max())

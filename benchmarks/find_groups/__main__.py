@@ -4,6 +4,8 @@ from benchmarks.find_groups import chance, real, rivals, speed
 
 COMMANDS = {
     "nulls": (chance.nulls, 2_000),
+    "tails": (chance.tails, 1_000),
+    "miscalibration": (chance.miscalibration, 1_000),
     "planted": (chance.find_planted, 100),
     "coverage": (chance.coverage, 40),
     "rivals": (rivals.rivals, 40),

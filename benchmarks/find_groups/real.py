@@ -14,8 +14,9 @@ from benchmarks.find_groups.chance import overlap
 from benchmarks.find_groups.writing import markdown, write
 from benchmarks.held_out.problems import TABLES, Table, design
 from groupdro.data.grouping import Grouping
-from groupdro.evaluation.inference import falls_of_worst, resample, simultaneous_intervals
-from groupdro.evaluation.models import row_losses
+from groupdro.evaluation.inference import falls_of_worst, simultaneous_intervals
+from groupdro.evaluation.outputs import row_losses
+from groupdro.evaluation.resampling import resample
 
 PLANTED = {
     "bank": [("month", "nov"), ("contact", "cellular")],

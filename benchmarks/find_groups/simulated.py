@@ -9,6 +9,7 @@ import pandas as pd
 N_CATEGORIES = 4
 LOSSES = "skewed", "normal", "zero-one 5%", "zero-one 20%", "zero-one 80%", "clustered", "weighted"
 _CLUSTER = 10  # rows
+TAILS = "left", "right"
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,16 @@ def describing(rng: np.random.Generator, n_rows: int, n_columns: int) -> pd.Data
 def null(kind: str, n_rows: int, n_columns: int, seed: int) -> Rows:
     """Return losses that have nothing to do with the columns."""
     return planted(kind, n_rows, n_columns, seed, conditions=(), effect=1.0)
+
+
+def tails(side: str, n_rows: int, share: float, seed: int) -> Rows:
+    """Return losses of equal mean, which have a long tail on one side in some rows that a column describes."""
+    rng = np.random.default_rng([seed, n_rows, round(100 * share)])
+    columns = describing(rng, n_rows, 6)
+    inside = columns["x0"].to_numpy() > NORMAL(1.0 - share)
+    tail = rng.lognormal(-0.5, 1.0, n_rows)
+    usual = 1.0 + 0.1 * rng.normal(size=n_rows)
+    return Rows(columns, np.where(inside, tail if side == "right" else 2.0 - tail, usual), inside)
 
 
 def planted(kind: str, n_rows: int, n_columns: int, seed: int, *, conditions: Any, effect: float) -> Rows:

@@ -1,7 +1,18 @@
 import argparse
 from pathlib import Path
 
-from benchmarks.held_out import bike, choice, coverage, cv_cost, last_layer, metrics, reports, shift, tables, verdicts
+from benchmarks.held_out import (
+    choice,
+    constants,
+    coverage,
+    last_layer,
+    metrics,
+    reports,
+    shift,
+    tables,
+    tails,
+    verdicts,
+)
 from benchmarks.held_out.problems import TABLES
 from benchmarks.held_out.writing import CACHE
 
@@ -11,11 +22,11 @@ COMMANDS = {
     "coverage": coverage.coverage,
     "reports": reports.reports,
     "metrics": metrics.metrics,
+    "tails": tails.tails,
     "choice": choice.choice,
     "last_layer": last_layer.last_layer,
-    "bike": bike.bike,
-    "cv_cost": cv_cost.cv_cost,
     "verdicts": verdicts.verdicts,
+    "constants": constants.constants,
 }
 
 
@@ -31,7 +42,7 @@ def main() -> None:
         if name in asked.parts or "all" in asked.parts:
             if name in ("tables", "verdicts"):
                 command(asked.cache, asked.only)
-            elif name in ("choice", "metrics", "reports"):
+            elif name in ("choice", "constants", "metrics", "reports", "tails"):
                 command(asked.cache)
             else:
                 command()

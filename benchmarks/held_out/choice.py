@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.held_out.writing import CACHE, markdown, write
 from groupdro import GroupDROClassifier, GroupDROClassifierCV, GroupDRORegressor, GroupDRORegressorCV
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import Resampled, resample
-from groupdro.evaluation.selection import least_falls
+from groupdro.evaluation.inference import least_falls
+from groupdro.evaluation.resampling import Resampled, resample
 
 N_FEATURES, N_TEST = 5, 20_000
 N_SETS = {60: 1000, 300: 400}  # data sets by rows per group

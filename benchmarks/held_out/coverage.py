@@ -8,7 +8,8 @@ import numpy as np
 
 from benchmarks.held_out.writing import markdown, write
 from groupdro.data.grouping import Grouping, read_groups
-from groupdro.evaluation.inference import falls_of_worst, resample, simultaneous_intervals
+from groupdro.evaluation.inference import falls_of_worst, simultaneous_intervals
+from groupdro.evaluation.resampling import resample
 
 CONFIDENCE = 0.95
 TARGET = 0.93

@@ -13,7 +13,8 @@ from benchmarks.held_out.tables import SIZES, STORED, compare, read
 from benchmarks.held_out.writing import markdown, write
 from groupdro import GroupStratifiedKFold
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import Intervals, falls_of_worst, resample, simultaneous_intervals
+from groupdro.evaluation.inference import Intervals, falls_of_worst, simultaneous_intervals
+from groupdro.evaluation.resampling import resample
 
 SEEDS = range(5)
 N_FOLDS = 10

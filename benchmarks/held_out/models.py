@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import groupdro as gd
 from groupdro.estimators.fitting import SmallGroupWarning
-from groupdro.evaluation.models import row_losses
+from groupdro.evaluation.outputs import row_losses
 
 PLAIN, BALANCED, GDRO, MERO, BLEND, CHOSEN, TREES = (
     "plain", "balanced", "GDRO", "MERO", "blend 0.5", "CV choice", "boosted trees",

@@ -11,7 +11,8 @@ from benchmarks.held_out.problems import Table
 from benchmarks.held_out.splits import parts
 from benchmarks.held_out.writing import markdown, write
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import resample, simultaneous_intervals
+from groupdro.evaluation.inference import simultaneous_intervals
+from groupdro.evaluation.resampling import resample
 
 CONFIDENCE = 0.95
 N_BOOTSTRAP = 2000

@@ -22,8 +22,9 @@ from benchmarks.held_out.models import TREES, Part
 from benchmarks.held_out.splits import FEWEST, parts, split
 from benchmarks.held_out.writing import CACHE, RESULTS, markdown, several, signed, stored, write
 from groupdro.data.grouping import read_groups
-from groupdro.evaluation.inference import falls_of_worst, resample
-from groupdro.evaluation.models import row_losses
+from groupdro.evaluation.inference import falls_of_worst
+from groupdro.evaluation.outputs import row_losses
+from groupdro.evaluation.resampling import resample
 
 STORED = RESULTS / "held_out_verdicts.json"
 PLAIN, LIGHTGBM = "ERM", "LightGBM"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.between.tables import RESULTS, best_times, markdown
+from benchmarks.between.tables import RESULTS, markdown
 
-__all__ = ["CACHE", "RESULTS", "best_times", "in_parts", "markdown", "signed", "stored", "write"]
+__all__ = ["CACHE", "RESULTS", "in_parts", "markdown", "signed", "stored", "write"]
 
 PART = 100  # data sets of a simulation that are one file in the cache
 CACHE = Path(__file__).parents[1] / ".cache" / "held_out"

@@ -10,13 +10,12 @@
     python -m benchmarks.paper collect             keep what the page needs, in benchmarks/results/
     python -m benchmarks.paper draw                figures
     python -m benchmarks.paper write               RESULTS.md from its template, verdicts of docs/from_the_paper.md
-    python -m benchmarks.paper before              verdicts of an earlier protocol, from this repository's history
 
     python -m benchmarks.paper figure1 [--quick]   the paper's Figure 1 with the stored settings, in the paper's layout
     python -m benchmarks.paper figure2 [--quick]   the same for Figure 2
     python -m benchmarks.paper table1 [--quick]    the paper's Table 1, measured
 
-The last three write to `--out` alone; they, `restore`, `forget` and `before` are not part of everything.
+The last three write to `--out` alone; they, `restore` and `forget` are not part of everything.
 `--seeds` and `--methods` limit the runs; what is left out is listed on the page.
 """
 
@@ -24,7 +23,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.paper import again, before, collect, complexity, figures, page, radius, restore, timings
+from benchmarks.paper import again, collect, complexity, figures, page, radius, restore, timings
 from benchmarks.paper.contenders import METHODS
 from benchmarks.paper.setups import KNOWN, NEAR, SETUPS, available
 from benchmarks.paper.store import RESULTS
@@ -70,7 +69,6 @@ def main() -> None:
     apart |= {
         "restore": restore.restore,
         "forget": lambda: restore.forget(given.names, given.methods or []),
-        "before": before.store,
         "table1": lambda: again.table1(given.quick, given.out),
     }
     parser.add_argument("stage", nargs="?", default="all", choices=["all", *stages, *apart])

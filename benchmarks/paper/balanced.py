@@ -24,7 +24,8 @@ from groupdro.problem import Problem
 from groupdro.run.solver import Solver, State
 from groupdro.run.stages import Preparation
 from groupdro.solvers.aleg_theory import mean_size
-from groupdro.solvers.minima_stages import MinimaAsNeeded, MinimaOfAverages
+from groupdro.solvers.alem import MinimaOfAverages
+from groupdro.solvers.minima_stages import MinimaAsNeeded
 
 __all__ = ["ALEGOfThePaper", "AlSvre", "AlegOfOneGroup", "Ermeg", "Mpvr", "Sagawa", "Smd", "Tsa"]
 

@@ -10,8 +10,7 @@ import pandas as pd
 import groupdro as gd
 from benchmarks.paper import complexity
 from benchmarks.paper.analysis import FEWEST, Panel, has, panel
-from benchmarks.paper.before import verdicts_table
-from benchmarks.paper.claims import claims_table, exponent_words
+from benchmarks.paper.claims import claims_table, exponent_words, verdicts
 from benchmarks.paper.contenders import METHODS, STEP, TOL
 from benchmarks.paper.figures import label
 from benchmarks.paper.optimum import reference_gap
@@ -27,6 +26,7 @@ from benchmarks.paper.tables import (
     n_tuning_seeds,
     number,
     reach_table,
+    rows_of,
     settings_table,
     test_table,
     value_table,
@@ -71,7 +71,7 @@ def stored_panels() -> list[Panel]:
 
 def for_readers() -> str:
     """Return the page for readers of the paper, with the table of verdicts written anew."""
-    table = verdicts_table(stored_panels())
+    table = rows_of(["claim", "verdict"], [list(row) for row in verdicts(stored_panels()).items()])
     return VERDICTS.sub(lambda marks: marks[1] + "\n" + table + "\n" + marks[2], READERS.read_text())
 
 
@@ -173,7 +173,7 @@ def _hessian() -> dict[str, str]:
     """Return up to how many parameters SQP forms Hessians, and how many passes one is worth on the census."""
     columns = SETUPS["gdro_census"].shape[2]
     # A triangle of products of columns per row, against a product with w and one with the slopes.
-    return {"newton": str(sqp._NEWTON_SIZE), "hessian": f"{columns * (columns + 1) / 2 / (2 * columns):.0f}"}
+    return {"newton": str(sqp.SETTINGS.newton_size), "hessian": f"{columns * (columns + 1) / 2 / (2 * columns):.0f}"}
 
 
 def write() -> None:

@@ -137,8 +137,8 @@ def entropic_block(block, q, sums, scales, totals, work_q):
         square = 0.0
         for c in range(n_outputs):
             square += new[c] * new[c]
-        sums.measures[0] += step * block.gram[k, k] * square
-        sums.measures[2] += moved * moved / step
+        sums.measures.gradient_w += step * block.gram[k, k] * square
+        sums.measures.distance_w += moved * moved / step
         _full_step(k, block, new)
         scales[k] = w[0]
         totals[0] += w[1]

@@ -84,7 +84,7 @@ def _steps(geometry: Geometry, centres: Floats, step: float, gradients: Floats) 
 def own_gradients(oracle: Oracle, draw: Draw, models: Floats) -> Floats:
     """Return the gradient at one member of each group under the group's own model."""
     problem, n = oracle.problem, len(draw.members)
-    oracle.counters.add_counts(np.full(3, float(n)))
+    oracle.counters.add(n)
     rows = problem.data.rows_of(draw.members)
     X = problem.data.rows.take(rows).dense().astype(np.float64, copy=False)
     outputs = np.ascontiguousarray(np.einsum("md,md...->m...", X, models))
