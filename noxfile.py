@@ -4,7 +4,6 @@
 # ///
 """One word per task: `nox -s lint`, `nox -s tests`, `nox -s docs` and so on; `nox -l` lists them."""
 
-import re
 from pathlib import Path
 
 import nox
@@ -57,28 +56,13 @@ def build(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def history(session: nox.Session) -> None:
-    """Time a dozen fits on two commits, `-- BEFORE AFTER`, and write benchmarks/results/asv.md."""
+    """Time a dozen fits on two commits, `-- BEFORE AFTER`, and print both."""
     before, after = session.posargs
     session.install("asv", "virtualenv")
     session.run("asv", "machine", "--yes")
     for commit in (before, after):
         session.run("asv", "run", f"{commit}^!", env={"OPENBLAS_NUM_THREADS": "1"})
-    printed = session.run("asv", "compare", "--no-only-changed", before, after, silent=True)
-    table = re.sub(r" <[^>]*>", "", printed[printed.index("| Change") :])  # without the names of branches
-    title = '# Default fits on two commits\n\nCPU time on one thread, and passes over the data. "-" is faster or fewer.'
-    Path("benchmarks/results/asv.md").write_text(f"{title}\n\n{table}")
-
-
-@nox.session(default=False)
-def paper(session: nox.Session) -> None:
-    """Set the paper, for proofreading: the journal's own tools set what it publishes."""
-    session.install("pypandoc-binary", "typst")
-    convert = (
-        "import pypandoc, typst; options = ['--citeproc', '--standalone', '--resource-path=paper']; "
-        "pypandoc.convert_file('paper/paper.md', 'typst', outputfile='paper/paper.typ', extra_args=options); "
-        "typst.compile('paper/paper.typ', output='paper/paper.pdf', root='.')"
-    )
-    session.run("python", "-c", convert)
+    session.run("asv", "compare", "--no-only-changed", before, after)
 
 
 @nox.session(default=False)
