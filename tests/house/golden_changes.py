@@ -9,4 +9,8 @@ CHANGES: dict[str, str] = {
     "adult; GroupDROClassifier; float32; solver=aleg, tol=0.01": (
         "The pass with which the stage for the average begins after ALEG is certified before its first step."
     ),
+    "sqp lbfgs; *": (
+        "Outstanding directions count in units of each column's own size, which the diagonal already knows, and lower "
+        "bounds of several outputs are left out until they may end the run: mostly fewer passes."
+    ),
 }

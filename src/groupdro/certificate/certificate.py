@@ -34,6 +34,7 @@ __all__ = [
 
 LEAST_GAP = 1e-12  # relative to the upper bound, whose rounding it covers
 _OUTSIDE = 1e-9  # relative distance from the domain that is more than rounding
+_MUCH_SMALLER = 0.1  # of the last gap: a bound per digit shows progress
 _ROUNDED = 1e-14  # deviation of the sum of group weights from 1 that needs no rescaling
 
 
@@ -197,6 +198,8 @@ class Certificate:
         Average loss of each group at w.
     q, lower : ndarray, float
         The best group weights, and the lower bound that they prove.
+    left_out : Evaluation or None
+        The last pass, if its lower bound was left out.
     """
 
     def __init__(self, oracle: Oracle):
@@ -206,6 +209,10 @@ class Certificate:
         self.group_risks: Floats | None = None
         self.upper = np.inf
         self.lower = oracle.problem.least_value
+        self.left_out: Evaluation | None = None
+        self._expected = (
+            np.inf
+        )  # gap expected at the last lower bound; the next is worth its pass if it is much smaller
         self._aggregate = CutAggregate(oracle)
 
     @property
@@ -244,11 +251,49 @@ class Certificate:
             return np.inf
         return max(self.upper - self.lower, LEAST_GAP * abs(self.upper))
 
-    def observe(self, at: Evaluation) -> None:
-        """Update both bounds from a pass over the data."""
+    def expected_gap(self, at: Evaluation) -> float:
+        """Estimate the gap that the lower bound of a pass would leave. This is no proof, but costs no pass.
+
+        Rounding is left out. So is what a free intercept still gains; that the slopes change with it until they balance
+        is estimated as if all rows were the mean of the features.
+        """
+        problem = self.problem
+        risks = at.group_risks
+        coef = problem.coef(at.w)
+        gradient = problem.coef(at.gradient)
+        if at.single is None:
+            value = float(at.q @ risks)
+        else:
+            risks = risks - at.single.allowance
+            value = float(at.q @ at.single.constants + np.vdot(at.gradient, at.w))
+        if problem.fit_intercept:
+            gradient = gradient - np.multiply.outer(problem.data.column_means, problem.intercept(at.gradient)[0])
+        lower = value - float(np.vdot(gradient, coef)) - float(at.q @ problem.baseline.upper)
+        return min(self.upper, problem.objective(at.w, risks)) - lower - self.domain.support(gradient)
+
+    def observe(self, at: Evaluation, wanted: float = np.inf) -> None:
+        """Update both bounds from a pass over the data.
+
+        Parameters
+        ----------
+        at : Evaluation
+            The pass.
+        wanted : float
+            The gap at which the run may end. A lower bound that takes most of another pass is left out if its gap is
+            expected to be larger, and not much smaller than that of the last one.
+        """
         self.offer(at.w, at.group_risks)
         if self.q is None:
             self.q = self._q_of_least(at.q)
+        self.left_out = None
+        if np.isfinite(wanted) and self.problem.fit_intercept and at.w.ndim > 1 and at.bend is None:
+            expected = self.expected_gap(at)
+            if np.isinf(self._expected):
+                self._expected = expected
+            if wanted < expected < np.inf and expected > _MUCH_SMALLER * self._expected:
+                self.left_out = at
+                return
+            self._expected = expected
         total = float(at.q.sum())
         if not (np.isfinite(at.gradient).all() and self.problem.weight_set.contains(at.q)):
             return  # weights outside their set prove nothing

@@ -10,6 +10,7 @@ __all__ = [
     "add_up",
     "below_largest",
     "divide_by_sums",
+    "outputs_of",
     "slopes_of",
     "softmax_curvature",
     "softmax_loss",
@@ -84,27 +85,11 @@ def softmax_curvature(p, along, out):
 
 
 @compiled_fast
-def _outputs(parts, k, free, margins):
-    """Set margins to the outputs of row k, the sum of its parts and of the intercept, and return the largest."""
-    n_parts, n_outputs = parts.shape[0], parts.shape[2]
-    sums = np.empty(n_outputs)
-    for c in range(n_outputs):
-        sums[c] = free[c]
-    for part in range(n_parts):
-        for c in range(n_outputs):
-            sums[c] += parts[part, k, c]
-    largest = np.float32(-np.inf)
-    for c in range(n_outputs):
-        margins[c] = sums[c]
-        largest = max(largest, margins[c])
-    return largest
+def outputs_of(parts, free, margins, below):
+    """Set margins to the outputs of a block of rows, and below to these minus each row's largest.
 
-
-@compiled_fast
-def softmax_rows(parts, free, y, weights, margins, losses, constants, sizes, weighted, slopes):
-    """Compute losses and weighted slopes of a block of rows from its outputs.
-
-    All sums are in float64. Losses and slopes belong to the outputs as stored.
+    Sums are in float64 and rounded once. The exponentials of `below` cannot overflow; NumPy computes them faster than a
+    loop here would.
 
     Parameters
     ----------
@@ -112,10 +97,39 @@ def softmax_rows(parts, free, y, weights, margins, losses, constants, sizes, wei
         Contributions of ranges of columns to the outputs.
     free : ndarray of shape (C,)
         The intercept, or zeros.
+    margins : ndarray of float32 of shape (B, C)
+        Outputs (set).
+    below : ndarray of shape (B, C)
+        Outputs as stored, minus the largest of their row (set).
+    """
+    n_parts, n_outputs = parts.shape[0], parts.shape[2]
+    for k in range(margins.shape[0]):
+        for c in range(n_outputs):
+            below[k, c] = free[c] + parts[0, k, c]
+        for part in range(1, n_parts):
+            for c in range(n_outputs):
+                below[k, c] += parts[part, k, c]
+        for c in range(n_outputs):
+            margins[k, c] = below[k, c]
+        largest = np.float32(-np.inf)
+        for c in range(n_outputs):
+            largest = max(largest, margins[k, c])
+        for c in range(n_outputs):
+            below[k, c] = margins[k, c] - np.float64(largest)
+
+
+@compiled_fast
+def softmax_rows(below, powers, y, weights, losses, constants, sizes, weighted, slopes):
+    """Compute losses and weighted slopes of a block of rows from its outputs.
+
+    All sums are in float64. Losses and slopes belong to the outputs as stored.
+
+    Parameters
+    ----------
+    below, powers : ndarray of shape (B, C)
+        As set by `outputs_of`, and their exponentials (changed).
     y, weights : ndarray of shape (B,)
         Label and weight of each row.
-    margins : ndarray of float32 of shape (B, C)
-        Outputs u (set).
     losses, constants, sizes : ndarray of shape (B,)
         Loss l, l - a.u for the slopes a, and the norm |a| (set).
     weighted : ndarray of float32 of shape (B, C)
@@ -123,45 +137,42 @@ def softmax_rows(parts, free, y, weights, margins, losses, constants, sizes, wei
     slopes : ndarray of shape (C,)
         Sum of the weighted slopes, accumulated.
     """
-    n_outputs = parts.shape[2]
-    p = np.empty(n_outputs)
+    n_outputs = below.shape[1]
     for k in range(y.size):
-        u, label = margins[k], y[k]
-        largest = np.float64(_outputs(parts, k, free, u))
+        label = y[k]
+        own = powers[k, label]
+        powers[k, label] = 0.0
+        others, moment, square = 0.0, 0.0, 0.0
         for c in range(n_outputs):
-            p[c] = math.exp(u[c] - largest)
-        total, below = 0.0, 0.0
+            others += powers[k, c]
         for c in range(n_outputs):
-            total += p[c]
-            below += p[c] * (largest - u[c])
+            moment += powers[k, c] * below[k, c]
         for c in range(n_outputs):
-            p[c] /= total
-        others, square = 0.0, 0.0
-        for c in range(n_outputs):
-            others += p[c] if c != label else 0.0
-            square += p[c] * p[c] if c != label else 0.0
-        p[label] = -others  # stays accurate when p rounds to 1
+            square += powers[k, c] * powers[k, c]
+        total = others + own
+        moment += own * below[k, label]
         log_total = math.log(total)
-        losses[k] = log_total + (largest - u[label])
-        constants[k] = log_total + below / total  # the entropy of p: no terms cancel
-        sizes[k] = math.sqrt(square + others * others)
+        losses[k] = log_total - below[k, label]
+        constants[k] = log_total - moment / total  # the entropy of p: no terms cancel
+        sizes[k] = math.sqrt(square + others * others) / total
+        powers[k, label] = -others  # stays accurate when p rounds to 1
+        factor = weights[k] / total
         for c in range(n_outputs):
-            slope = weights[k] * p[c]
-            weighted[k, c] = slope
-            slopes[c] += slope
+            powers[k, c] *= factor
+        for c in range(n_outputs):
+            weighted[k, c] = powers[k, c]
+        for c in range(n_outputs):
+            slopes[c] += powers[k, c]
 
 
 @compiled_fast
-def softmax_values(parts, free, y, losses):
+def softmax_values(below, powers, y, losses):
     """Set the losses of a block of rows. Parameters as in `softmax_rows`."""
-    n_outputs = parts.shape[2]
-    u = np.empty(n_outputs, np.float32)
     for k in range(y.size):
-        largest = np.float64(_outputs(parts, k, free, u))
         total = 0.0
-        for c in range(n_outputs):
-            total += math.exp(u[c] - largest)
-        losses[k] = math.log(total) + (largest - u[y[k]])
+        for c in range(below.shape[1]):
+            total += powers[k, c]
+        losses[k] = math.log(total) - below[k, y[k]]
 
 
 @compiled_fast

@@ -1,8 +1,8 @@
 """The initial Hessian of quasi-Newton steps: a diagonal, plus a few outstanding directions."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -24,6 +24,7 @@ _STANDING_OUT = 2.0  # factor over the largest curvature that pure noise would s
 _LEAST_SHARE = 1e-3  # of the mean curvature of a column; columns below it are treated alike
 _MANY_COLUMNS = 1000  # columns from which the search uses single precision
 _PIECE_VALUES = 1 << 20  # entries of gradients worth a thread
+_CACHED_VALUES = 1 << 19  # entries of gradients, 4 MiB, that are copied to let the intercept follow
 _POWERS = 2  # power iterations in the search for directions
 
 
@@ -55,20 +56,26 @@ class FirstCurvature:
     free: float
 
     def split(self, rows: Floats) -> tuple[Floats, Floats]:
-        """Return slopes along the features, with the intercept following, and along the intercept.
+        """Return slopes along the features and along the intercept, as views.
 
         Shapes are (n_rows, n_features, n_outputs) and (n_rows, 0 or 1, n_outputs).
         """
-        d = self.model.n_features
         model = self.model
-        shaped = rows.reshape(len(rows), d + model.fit_intercept, model.n_outputs)
-        features = shaped[:, :d]
-        free = shaped[:, d:]
-        return (features - self.centre[:, None] * free if model.fit_intercept else features), free
+        shaped = rows.reshape(len(rows), model.n_features + model.fit_intercept, model.n_outputs)
+        return shaped[:, : model.n_features], shaped[:, model.n_features :]
+
+    def following(self, features: Floats, free: Floats, columns: slice | Indices) -> Floats:
+        """Return slopes along some columns while the intercept follows, given those along all and along the intercept."""
+        own = features[:, columns]
+        if not self.model.fit_intercept:
+            return own
+        moved = self.centre[columns, None] * free
+        return np.subtract(own, moved, out=moved)
 
     def solve(self, gradient: Floats, bend: float) -> Floats:
         """Return the inverse of B + bend I, times one gradient (flattened as w is)."""
-        features, free = (part[0] for part in self.split(gradient[None]))
+        split = self.split(gradient[None])
+        features, free = self.following(*split, slice(None))[0], split[1][0]
         diagonal = (self.diagonal + bend)[:, None]
         E = self.directions
         out = features / diagonal
@@ -99,16 +106,23 @@ class CurvatureProducts:
         self.levels, level_of = np.unique(first.diagonal, return_inverse=True)
         pieces = self._pieces(level_of, rows.size + more.size)
 
-        def products(k: int) -> tuple[Floats, Floats, Floats]:
-            columns = pieces[k][1]
-            here = [features[:, columns] for features, _ in parts]
-            along = np.concatenate([E[columns].T @ part for part in here]) if E.size else E
-            return _gram(here), along, E[columns].T @ E[columns]
-
         n = len(rows) + len(more)
         L = len(self.levels)
+        C = first.model.n_outputs
+
+        def products(k: int) -> tuple[Floats, Floats, Floats]:
+            columns = pieces[k][1]
+            gram = np.zeros((n, n))
+            along = np.zeros((n, E.shape[1], C))
+            for few in _cut(columns, max(1, _CACHED_VALUES // (n * C))):
+                here = [first.following(features, free, few) for features, free in parts]
+                gram += _gram(here)
+                if E.size:
+                    along += np.concatenate([E[few].T @ part for part in here])
+            return gram, along, E[columns].T @ E[columns]
+
         self.grams = np.zeros((L, n, n))
-        self.along = np.zeros((L, n, E.shape[1], first.model.n_outputs))
+        self.along = np.zeros((L, n, E.shape[1], C))
         self.inner = np.zeros((L, E.shape[1], E.shape[1]))
         for (level, _), (gram, along, inner) in zip(pieces, map_threads(products, len(pieces)), strict=True):
             self.grams[level] += gram
@@ -116,12 +130,12 @@ class CurvatureProducts:
                 self.along[level] += along
                 self.inner[level] += inner
 
-    def _pieces(self, level_of: Indices, n_values: int) -> list[tuple[int, Any]]:
+    def _pieces(self, level_of: Indices, n_values: int) -> list[tuple[int, Indices]]:
         """Return ranges of columns of one level each, split for threads in a way that depends only on the data."""
         n_cuts = max(1, min(8, n_values // _PIECE_VALUES))
         if len(self.levels) == 1:
             ends = np.linspace(0, len(level_of), n_cuts + 1).astype(int).tolist()
-            return [(0, slice(*ends_of)) for ends_of in itertools.pairwise(ends)]
+            return [(0, np.arange(*ends_of)) for ends_of in itertools.pairwise(ends)]
         by_level = [np.flatnonzero(level_of == level) for level in range(len(self.levels))]
         return list(enumerate(by_level))
 
@@ -138,6 +152,14 @@ class CurvatureProducts:
             solved = solved.reshape(r, n, -1).transpose(1, 0, 2)
             products -= along.reshape(n, -1) @ solved.reshape(n, -1).T
         return products
+
+
+def _cut(columns: Indices, size: int) -> Iterator[slice | Indices]:
+    """Return ranges of columns of at most a size, as slices where columns are consecutive."""
+    for start in range(0, len(columns), size):
+        few = columns[start : start + size]
+        consecutive = int(few[-1]) - int(few[0]) == len(few) - 1
+        yield slice(int(few[0]), int(few[-1]) + 1) if consecutive else few
 
 
 def _gram(parts: list[Floats]) -> Floats:
@@ -177,10 +199,13 @@ def outstanding_directions(oracle: Oracle, draw: Draw, at: Evaluation) -> tuple[
     squares = unit**2 * np.square(sample).sum(axis=0, dtype=np.float64)
     total = float(squares.sum())
     noise = _STANDING_OUT * (1.0 + np.sqrt(d / n)) ** 2
-    # Try one direction first: if it does not stand out, none does.
-    _, sizes, _ = randomized_svd(sample, 1, n_oversamples=4, n_iter=_POWERS, random_state=0)
-    largest = (unit * float(sizes[0])) ** 2
-    if not largest > noise * (total - largest) / d:
+    # Try one direction first: if it does not stand out, none does. Columns are taken in units of their own size, which
+    # the diagonal already accounts for.
+    own = np.sqrt(np.square(sample).sum(axis=0, dtype=np.float64))
+    scaled = sample / np.where(own > 0, own, 1.0).astype(sample.dtype)
+    _, sizes, _ = randomized_svd(scaled, 1, n_oversamples=4, n_iter=_POWERS, random_state=0)
+    largest = float(sizes[0]) ** 2
+    if not largest > noise * (np.count_nonzero(own) - largest) / d:
         return None
     _, sizes, transposed = randomized_svd(sample, n_directions, n_iter=_POWERS, random_state=0)
     curvatures = np.square(unit * sizes.astype(np.float64))

@@ -21,10 +21,12 @@ Numbers below the smallest normal one may be lost: at most that much in each fac
 the pass in single precision is abandoned.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from groupdro.data.single_blocks import STRETCH
-from groupdro.kernels.softmax import softmax_rows, softmax_values
+from groupdro.kernels.softmax import outputs_of, softmax_rows, softmax_values
 from groupdro.oracle.evaluation import Evaluation, SingleRounding
 from groupdro.problem import Problem
 from groupdro.utils.threads import map_threads, one_blas_thread
@@ -36,6 +38,50 @@ _EPS = float(np.finfo(np.float64).eps)
 _UNIT = 2.0**-24
 _TINY = 2.0**-126  # the smallest normal number
 _WORTH = 1 << 27  # multiplications per product from which single precision pays for an extra pass in float64
+
+
+class _SoftmaxBuffers:
+    """Buffers for the blocks of one thread. The next block overwrites them."""
+
+    def __init__(self, n_outputs: int):
+        self._doubles = np.empty((2, STRETCH, n_outputs))
+        self._single = np.empty((STRETCH, n_outputs), np.float32)
+
+    def of(self, place: slice) -> tuple[Floats, Floats, Array]:
+        """Return two buffers in float64 and one in float32 with the size of a block."""
+        n = place.stop - place.start
+        return self._doubles[0, :n], self._doubles[1, :n], self._single[:n]
+
+
+@dataclass(frozen=True, eq=False)
+class _SoftmaxRows:
+    """What a pass reads and sets for each row."""
+
+    y: Array
+    weights: Floats
+    free: Floats
+    margins: Array
+    losses: Floats
+    constants: Floats
+    sizes: Floats
+
+    def visit(self, place: slice, parts: Array, buffers: _SoftmaxBuffers, slopes: Floats) -> Array:
+        """Set what belongs to a block, add to the sum of its weighted slopes, and return these in float32."""
+        below, powers, weighted = buffers.of(place)
+        outputs_of(parts, self.free, self.margins[place], below)
+        np.exp(below, out=powers)
+        softmax_rows(
+            below,
+            powers,
+            self.y[place],
+            self.weights[place],
+            self.losses[place],
+            self.constants[place],
+            self.sizes[place],
+            weighted,
+            slopes,
+        )
+        return weighted
 
 
 class SinglePasses:
@@ -55,7 +101,7 @@ class SinglePasses:
     def __init__(self, problem: Problem):
         self.problem = problem
         refused = not (problem.data.rows.single and problem.loss.in_blocks) or problem.data.row_offsets.size > 0
-        large = problem.n_rows * problem.model.size >= _WORTH
+        large = problem.data.n_features > 0 and problem.n_rows * problem.model.size >= _WORTH
         self.allowed = large and not problem.data.largest(np.array([float(refused)]))[0]
 
     def evaluate(self, w: Floats, q: Floats) -> Evaluation | None:
@@ -73,23 +119,12 @@ class SinglePasses:
         gradients = np.zeros((len(parts), *coef.shape))
         slopes = np.zeros((len(parts), n_outputs))
 
+        rows = _SoftmaxRows(data.y, weights, free, margins, losses, constants, sizes)
+
         def visit(k: int) -> None:
-            weighted = np.empty((STRETCH, n_outputs), np.float32)
+            buffers = _SoftmaxBuffers(n_outputs)
             for place, block in data.rows.single_blocks(parts[k], n_outputs):
-                mine = weighted[: place.stop - place.start]
-                softmax_rows(
-                    block.outputs(coef),
-                    free,
-                    data.y[place],
-                    weights[place],
-                    margins[place],
-                    losses[place],
-                    constants[place],
-                    sizes[place],
-                    mine,
-                    slopes[k],
-                )
-                block.add_products(mine, gradients[k])
+                block.add_products(rows.visit(place, block.outputs(coef), buffers, slopes[k]), gradients[k])
 
         with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():
             map_threads(visit, len(parts))
@@ -124,24 +159,14 @@ class SinglePasses:
         (losses, constants, sizes) = np.empty((3, n))
         gradients = np.zeros((data.n_groups, *model.shape))
 
+        rows = _SoftmaxRows(data.y, weights, free, margins, losses, constants, sizes)
+
         def visit(i: int) -> None:
-            weighted = np.empty((STRETCH, n_outputs), np.float32)
+            buffers = _SoftmaxBuffers(n_outputs)
             slopes = gradients[i, -1] if model.fit_intercept else np.zeros(n_outputs)
             for place, block in data.rows.single_blocks(slice(*data.offsets[i : i + 2].tolist()), n_outputs):
-                mine = weighted[: place.stop - place.start]
-                softmax_rows(
-                    block.outputs(coef),
-                    free,
-                    data.y[place],
-                    weights[place],
-                    margins[place],
-                    losses[place],
-                    constants[place],
-                    sizes[place],
-                    mine,
-                    slopes,
-                )
-                block.add_products(mine, model.coef(gradients[i]))
+                weighted = rows.visit(place, block.outputs(coef), buffers, slopes)
+                block.add_products(weighted, model.coef(gradients[i]))
 
         with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():
             map_threads(visit, data.n_groups)
@@ -163,8 +188,11 @@ class SinglePasses:
         losses = np.empty(data.n_rows)
 
         def visit(k: int) -> None:
+            buffers = _SoftmaxBuffers(n_outputs)
             for place, block in data.rows.single_blocks(parts[k], n_outputs):
-                softmax_values(block.outputs(coef), free, data.y[place], losses[place])
+                below, powers, margins = buffers.of(place)
+                outputs_of(block.outputs(coef), free, margins, below)
+                softmax_values(below, np.exp(below, out=powers), data.y[place], losses[place])
 
         with np.errstate(over="ignore", invalid="ignore"), one_blas_thread():
             map_threads(visit, len(parts))

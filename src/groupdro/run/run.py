@@ -161,6 +161,8 @@ class Run:
                 raise  # other workers are elsewhere, and a last pass would mix their models with this one
             status = Status.INTERRUPTED
             self.interrupted = True
+        if self.certificate.left_out is not None and status is not Status.NUMERICAL_FAILURE:
+            self.certificate.observe(self.certificate.left_out)
         self.oracle.use_double()  # for the final figures
         try:
             if self.reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
@@ -444,13 +446,14 @@ class Run:
         at = state.evaluation
         if not (np.isfinite(at.group_risks).all() and np.isfinite(at.gradient).all()):
             return Status.NUMERICAL_FAILURE
-        if at is not self._observed:
-            self.certificate.observe(at)
+        self.certificate.offer(at.w, at.group_risks)
         wanted = max(self.tol * abs(self.certificate.upper), self.atol)
         if raise_precision(self.oracle, self.certificate, state, wanted) and pair is None:
             state.stalled = False
             self._solver.refresh(self.oracle, state)
-            self.certificate.observe(state.evaluation)
+        if state.evaluation is not self._observed:
+            sparing = self._solver.has_short_epochs and not state.stalled
+            self.certificate.observe(state.evaluation, wanted if sparing else np.inf)
         self._observed = state.evaluation
         self._refine(state)
         self._set_bounds(state)

@@ -127,6 +127,8 @@ class Solver(ABC):
     name: ClassVar[str]
     #: Whether its stages find every group's own minimum, and so turn risks into excess risks.
     finds_minima: ClassVar[bool] = False
+    #: Whether an epoch costs about one pass, so that lower bounds that cost half a pass are computed only where needed.
+    has_short_epochs: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)

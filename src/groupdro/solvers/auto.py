@@ -130,6 +130,8 @@ def choose(problem: Problem, tol: float) -> Choice:
     if p <= _NEWTON_LIMIT:
         dearer = LbfgsIsDearer(tol, than="newton", epochs=_NEWTON_EPOCHS, epoch_work=newton / lbfgs)
         return Choice((Stage(learned, until=dearer), exact), reason)
+    if problem.model.n_outputs > 1:
+        return Choice((Stage(learned, until=_sqp_stalls), Stage(aleg, until=_aleg_is_slow), learned), reason)
     dearer = LbfgsIsDearer(tol, than="aleg", epochs=_ALEG_EPOCHS, epoch_work=2.0)
     return Choice((Stage(learned, until=dearer), Stage(aleg, until=_aleg_is_slow), learned), reason)
 
@@ -231,6 +233,11 @@ class LbfgsIsDearer:
         if fall > 0.0 and np.log(10.0) * digits <= fall * work:
             return ""
         return f"the gap fell by a factor of {np.exp(fall):.2f} per pass; {self.than} takes over"
+
+
+def _sqp_stalls(state: State, trace: Sequence[TraceRow]) -> str:
+    """Return that SQP stalled, if it did: with several outputs ALEG is slower even where the gap hardly falls."""
+    return "sqp stalled; aleg takes over" if state.stalled else ""
 
 
 def _aleg_is_slow(state: State, trace: Sequence[TraceRow]) -> str:

@@ -97,6 +97,7 @@ class GroupSQP(Solver):
     """
 
     name = "sqp"
+    has_short_epochs = True
 
     hessian: Literal["auto", "newton", "lbfgs"] = "auto"
     _: KW_ONLY
