@@ -1,4 +1,4 @@
-"""Lower bounds of several outputs take half a pass, and are left out until they may end the run; no end goes without."""
+"""Lower bounds that take half a pass are left out until they may end the run, and made up for at every other end."""
 
 import numpy as np
 import pytest
@@ -71,7 +71,7 @@ def test_few_bounds_are_computed_on_the_way_and_the_last_is_proven(problem):
     found = gd.solve(problem, gd.solvers.GroupSQP("lbfgs"), tol=1e-6)
     lower = [row.lower for row in found.trace]
     assert found.status is gd.solvers.Status.CONVERGED
-    assert 3 <= len(set(lower)) <= 9 < len(lower)
+    assert 3 <= len(set(lower)) < len(lower)
     exact = gd.solve(problem, gd.solvers.GroupSQP("newton"), tol=1e-9)
     assert found.lower_bound <= exact.upper_bound
     assert exact.lower_bound <= found.upper_bound

@@ -65,7 +65,7 @@ class FirstCurvature:
         return shaped[:, : model.n_features], shaped[:, model.n_features :]
 
     def following(self, features: Floats, free: Floats, columns: slice | Indices) -> Floats:
-        """Return slopes along some columns while the intercept follows, given those along all and along the intercept."""
+        """Return slopes along some columns while the intercept follows, given the slopes along all and along it."""
         own = features[:, columns]
         if not self.model.fit_intercept:
             return own

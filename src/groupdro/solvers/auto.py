@@ -235,7 +235,7 @@ class LbfgsIsDearer:
         return f"the gap fell by a factor of {np.exp(fall):.2f} per pass; {self.than} takes over"
 
 
-def _sqp_stalls(state: State, trace: Sequence[TraceRow]) -> str:
+def _sqp_stalls(state: State, _: Sequence[TraceRow]) -> str:
     """Return that SQP stalled, if it did: with several outputs ALEG is slower even where the gap hardly falls."""
     return "sqp stalled; aleg takes over" if state.stalled else ""
 
