@@ -287,3 +287,37 @@ def test_errors_name_the_argument(arguments, named):
     given = {"estimator": GroupDROClassifier(), "groups": groups, **arguments}
     with pytest.raises((TypeError, ValueError), match=named):
         regularization_path(given.pop("estimator"), X, y, alphas=[0.1], **given)
+
+
+def test_models_of_a_path_are_fitted_estimators():
+    X, y, groups = arrays("multi-class")
+    path = path_of("multi-class")
+    for alpha, model, coef in zip(path.alphas, path.models, path.coefs, strict=True):
+        assert model.alpha == alpha
+        np.testing.assert_array_equal(model.coef_, coef)
+        np.testing.assert_allclose(model.predict_proba(X), model.to_sklearn().predict_proba(X), atol=1e-12)
+    assert gd.group_report(path.models[0], X, y, groups).columns["n"]
+
+
+def test_a_path_is_judged_on_held_out_rows_by_its_average_and_its_worst_group():
+    X, y, groups = arrays("multi-class")
+    table = path_of("multi-class").judge(X[:90], y[:90], groups=groups[:90])
+    assert table["alpha"] == sorted(ALPHAS, reverse=True)
+    for k, model in enumerate(path_of("multi-class").models):
+        right = pd.Series(model.predict(X[:90]) == y[:90])
+        by_group = right.groupby(groups[:90]).mean()
+        assert table["all rows"][k] == pytest.approx(right.mean())
+        assert table["worst group"][k] == pytest.approx(by_group.min())
+        assert by_group[table["group"][k]] == by_group.min()
+
+
+def test_regressors_are_judged_by_their_risk_and_small_groups_can_be_left_out():
+    X, y, groups = arrays("squared")
+    path = path_of("squared")
+    table = path.judge(X, y, groups=groups, min_group_size=30)
+    sizes = pd.Series(groups).value_counts()
+    assert set(table["group"]) <= set(sizes.index[sizes >= 30])
+    losses = pd.Series(0.5 * (path.models[0].predict(X) - y) ** 2).groupby(groups).mean()
+    assert table["worst group"][0] == pytest.approx(losses[sizes.index[sizes >= 30]].max())
+    with pytest.raises(ValueError, match="min_group_size=1000 leaves no group"):
+        path.judge(X, y, groups=groups, min_group_size=1000)

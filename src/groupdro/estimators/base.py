@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import column_or_1d
 
@@ -315,6 +316,15 @@ class GroupDROEstimator(FittedModel, Parameters):
         if result.group_minima is not None:
             self.group_minima_ = result.group_minima.upper
         return result
+
+    def _with_outcome(self, outcome: Outcome, **parameters: Any) -> Self:
+        """Return an estimator with other parameters that was fitted to the same data with this outcome."""
+        model = clone(self).set_params(**parameters)
+        for name, value in vars(self).items():
+            if name not in model.get_params(deep=False):
+                setattr(model, name, value)  # attributes learned from the data
+        model._store(outcome)
+        return model
 
     def _warn(self, result: Result, *, scaled: bool) -> None:
         relative = relative_gap(result.gap, result.upper_bound)

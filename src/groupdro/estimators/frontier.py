@@ -354,11 +354,7 @@ class RobustnessFrontier:
         mean_lower = min(max(outcome.mean_lower, enclosed.least_mean(outcome.worst)), outcome.mean)
         worst_lower = min(max(outcome.worst_lower, enclosed.least_worst(outcome.mean)), outcome.worst)
         outcome = replace(outcome, mean_lower=mean_lower, worst_lower=worst_lower)
-        model = clone(self._estimator).set_params(robustness=t, tol=result.tol)
-        for name, value in vars(self._estimator).items():
-            if name not in model.get_params(deep=False):
-                setattr(model, name, value)  # attributes learned from the data
-        model._store(outcome)
+        model = self._estimator._with_outcome(outcome, robustness=t, tol=outcome.result.tol)
         return FrontierModel(model, outcome.mean, outcome.worst, mean_lower, worst_lower, t)
 
     def __repr__(self) -> str:

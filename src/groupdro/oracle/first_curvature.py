@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, eigh
 from sklearn.utils.extmath import randomized_svd
 
 from groupdro.data import Draw
@@ -15,7 +15,7 @@ from groupdro.oracle.oracle import Oracle
 from groupdro.problem import Problem
 from groupdro.problem.linear_model import LinearModel
 from groupdro.utils.threads import map_threads
-from groupdro.utils.types import Floats, Indices
+from groupdro.utils.types import Array, Floats, Indices
 
 __all__ = ["CurvatureProducts", "FirstCurvature", "column_curvature", "outstanding_directions"]
 
@@ -202,13 +202,11 @@ def outstanding_directions(oracle: Oracle, draw: Draw, at: Evaluation) -> tuple[
     # Try one direction first: if it does not stand out, none does. Columns are taken in units of their own size, which
     # the diagonal already accounts for.
     own = np.sqrt(np.square(sample).sum(axis=0, dtype=np.float64))
-    scaled = sample / np.where(own > 0, own, 1.0).astype(sample.dtype)
-    _, sizes, _ = randomized_svd(scaled, 1, n_oversamples=4, n_iter=_POWERS, random_state=0)
-    largest = float(sizes[0]) ** 2
+    largest = float(_leading(sample / np.where(own > 0, own, 1.0).astype(sample.dtype), 1)[0][0])
     if not largest > noise * (np.count_nonzero(own) - largest) / d:
         return None
-    _, sizes, transposed = randomized_svd(sample, n_directions, n_iter=_POWERS, random_state=0)
-    curvatures = np.square(unit * sizes.astype(np.float64))
+    curvatures, transposed = _leading(sample, n_directions)
+    curvatures = unit**2 * curvatures
     keep = curvatures > noise * max(total - float(curvatures.sum()), 0.0) / (d - n_directions)
     if not keep.any():
         return None
@@ -219,6 +217,19 @@ def outstanding_directions(oracle: Oracle, draw: Draw, at: Evaluation) -> tuple[
     # The next directions after the last have nearly the same curvature, and are not aligned with columns.
     next_one = 0.3 * float(curvatures[-1]) if keep.all() else float(left.mean())
     return _levels(np.maximum(left, next_one), least=_LEAST_SHARE * total / d), directions
+
+
+def _leading(sample: Array, n_directions: int) -> tuple[Floats, Array]:
+    """Return the largest squared singular values, descending, and their directions as rows."""
+    n, d = sample.shape
+    if d <= n and sample.dtype == np.float64:  # four times as fast as a randomized search, and exact
+        values, vectors = eigh(sample.T @ sample, subset_by_index=(d - n_directions, d - 1), check_finite=False)
+        return np.maximum(values[::-1], 0.0), vectors.T[::-1]
+    n_oversamples = 10 if n_directions > 1 else 4
+    _, sizes, transposed = randomized_svd(
+        sample, n_directions, n_oversamples=n_oversamples, n_iter=_POWERS, random_state=0
+    )
+    return np.square(sizes.astype(np.float64)), transposed
 
 
 def _levels(curvatures: Floats, least: float = 0.0) -> Floats:
