@@ -272,6 +272,30 @@ def test_the_least_penalty_that_is_not_worse_than_the_best_is_chosen():
     assert choose(gd.GroupDROClassifier(), X, rule, None, groups, **options | {"alpha": 0.7}) == (0.7, 1.0)
 
 
+def test_a_penalty_chosen_by_accuracy_has_nearly_the_best_worst_group_on_held_out_rows():
+    """A few rows far on the wrong side rule the loss, but each counts once for the accuracy."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 10)).astype(np.float32)
+    y = (X[:, 0] + 0.3 * rng.logistic(size=1500) > 0).astype(int)
+    X[rng.random(1500) < 0.01, 0] *= -30.0
+    groups = read_groups(np.arange(1500) % 3, 1500)
+    options = {"alpha": "cv", "robustness": 1.0, "variance": 1.0, "n_splits": 5, "seed": 0}
+    by_loss, by_accuracy = (
+        choose(gd.GroupDROClassifier(), X, y, None, groups, **options, by=by)[0] for by in ("risk", "accuracy")
+    )
+    worst = {}
+    for alpha in choosing._ALPHAS:
+        right = np.zeros(1500, bool)
+        for train, test in gd.GroupStratifiedKFold(5, random_state=0).split(X, y, np.arange(1500) % 3):
+            one = gd.GroupDROClassifier(alpha=alpha).fit(X[train], y[train], groups=train % 3)
+            right[test] = one.predict(X[test]) == y[test]
+        worst[alpha] = min(right[k::3].mean() for k in range(3))
+    error = np.sqrt(0.25 / 500)
+    assert by_accuracy != by_loss
+    assert worst[by_accuracy] >= max(worst.values()) - 2.0 * error
+    assert all(worst[alpha] < max(worst.values()) for alpha in worst if alpha < by_accuracy)
+
+
 def test_the_search_goes_on_while_an_l1_penalty_leaves_hardly_anything():
     """The second model is worse than the constant one by little, but in all rows; only then does the third learn."""
     rng, rows = np.random.default_rng(0), np.ones(50, bool)

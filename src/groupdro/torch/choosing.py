@@ -41,6 +41,7 @@ def choose(
     variance: float,
     n_splits: int,
     seed: int,
+    by: str = "risk",
 ) -> tuple[float, float]:
     """Return penalty and robustness: the given values, or chosen ones for "cv".
 
@@ -58,6 +59,8 @@ def choose(
         Mean variance of the features, which sets the unit of the penalties.
     n_splits, seed : int
         Number of folds, and their seed.
+    by : {"risk", "accuracy"}
+        What of the held-out rows the penalty is chosen by.
 
     Returns
     -------
@@ -69,7 +72,7 @@ def choose(
     at = 1.0 if robustness == "cv" else float(robustness)
     chosen = float(alphas[0])
     if len(alphas) > 1:
-        chosen = _choose_alpha(estimator, X, y, weights, groups, alphas, at, n_splits, seed)
+        chosen = _choose_alpha(estimator, X, y, weights, groups, alphas, at, n_splits, seed, by)
     if robustness != "cv":
         return chosen, at
     # Retraining is for rare groups: few rows must suffice to judge one, and the average of these rows, in which it
@@ -104,6 +107,7 @@ def _choose_alpha(
     robustness: float,
     n_splits: int,
     seed: int,
+    by: str,
 ) -> float:
     """Return the smallest penalty whose held-out value is within a standard error of the best."""
     codes = groups.codes(len(y))
@@ -125,7 +129,8 @@ def _choose_alpha(
     with warnings.catch_warnings():
         for category in (SmallGroupWarning, ConvergenceWarning):
             warnings.simplefilter("ignore", category=category)
-        fits = [FoldFits(rough, MemoryFold(given.take(train), given.take(test))) for train, test in folds]
+        loss = None if by == "risk" else "zero_one"
+        fits = [FoldFits(rough, MemoryFold(given.take(train), given.take(test)), loss) for train, test in folds]
         solutions: list[Any] = [(None, None)] * len(folds)
         for alpha in alphas:
             losses = np.zeros(len(y))

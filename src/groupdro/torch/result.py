@@ -95,6 +95,12 @@ def compare_scores(scores: list[Floats], y: Indices, groups: Grouping, *, confid
     return Compared(before, after, fall)
 
 
+def _interval_of_accuracy(row: dict[str, Any]) -> str:
+    """Return the interval of a row's accuracy, which holds for all groups at once, as the end of a list."""
+    low, high = row["accuracy_low"], row["accuracy_high"]
+    return f", interval {low:.1%} to {high:.1%}" if np.isfinite([low, high]).all() else ""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LastLayerResult:
     """A network with a retrained last layer, and the effect on each group.
@@ -148,7 +154,7 @@ class LastLayerResult:
         text = (
             f"On {self.n_judged} held-out rows{self._by_folds} the accuracy of {of} goes from "
             f"{old['accuracy']:.1%} ({group_name(old['group'])}) to {new['accuracy']:.1%} "
-            f"({group_name(new['group'])}), that of all rows from {self.before.overall['accuracy']:.1%} to "
+            f"({group_name(new['group'])}{_interval_of_accuracy(new)}), that of all rows from {self.before.overall['accuracy']:.1%} to "
             f"{self.after.overall['accuracy']:.1%}."
         )
         estimate, low, high = self.fall

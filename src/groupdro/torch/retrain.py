@@ -19,7 +19,7 @@ from groupdro.torch.features import Features, read_features
 from groupdro.torch.layers import layer_coefficients, named_layer, unwrap, write_last_layer
 from groupdro.torch.result import Compared, LastLayerResult, compare_scores
 from groupdro.torch.rows import held_out_rows, mean_variance, sample_rows, scores_of, write_rows
-from groupdro.utils.arguments import check_flag, check_number, check_path, check_whole
+from groupdro.utils.arguments import check_choice, check_flag, check_number, check_path, check_whole
 from groupdro.utils.types import Floats, Mask
 
 __all__ = ["retrain_last_layer"]
@@ -35,6 +35,7 @@ def retrain_last_layer(
     groups: Any = None,
     robustness: float | str = 1.0,
     alpha: float | str = "cv",
+    choose_by: str = "risk",
     inplace: bool = True,
     refit: bool = False,
     estimator: GroupDROClassifier | None = None,
@@ -128,6 +129,7 @@ def retrain_last_layer(
     _check(robustness, alpha)
     for name, flag in (("inplace", inplace), ("progress", progress), ("refit", refit)):
         check_flag(flag, name)
+    check_choice(choose_by, "choose_by", ("risk", "accuracy"))
     check_whole(cv, "cv", least=2)
     check_whole(memory, "memory", least=1)
     check_whole(random_state, "random_state")
@@ -152,7 +154,7 @@ def retrain_last_layer(
         is_output=True,
     )
     name, module = named_layer(inner, features.layer)
-    task = _Task(own, module, robustness, alpha, refit, cv, folder, memory, random_state)
+    task = _Task(own, module, robustness, alpha, choose_by, refit, cv, folder, memory, random_state)
     classifier, compared, n_judged = task.run(features)
     target = inner if inplace else copy.deepcopy(inner)
     result = LastLayerResult(
@@ -198,6 +200,7 @@ class _Task:
     module: Any
     robustness: float | str
     alpha: float | str
+    choose_by: str
     refit: bool
     cv: int
     folder: Path | None
@@ -276,6 +279,7 @@ class _Task:
             variance=mean_variance(features),
             n_splits=self.cv,
             seed=self.seed,
+            by=self.choose_by,
         )
         return {"alpha": alpha, "robustness": robustness}
 
