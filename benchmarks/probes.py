@@ -2,6 +2,8 @@
 
     python -m benchmarks.probes [SHAPE ...]        shapes as 20000x256x50; default: those in the stored table
 
+Set OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and NUMBA_NUM_THREADS to 1.
+
 Features are normal with a mean per class and columns of falling size. For every penalty: LogisticRegression by lbfgs
 with tol=1e-4 and enough iterations, and its true suboptimality, which it cannot know; then GroupDROClassifier to a
 certified gap of 1e-3 of the value, of all rows as one group, and of the classes as groups at robustness .5 and 1. CPU
@@ -11,15 +13,11 @@ shape by shape; a shape that is there already is replaced.
 """
 
 import json
-import os
-
-for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ[_threads] = "1"
-
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +80,9 @@ def measure(shape: str) -> list[dict[str, Any]]:
         times: dict[str, list[float]] = {name: [] for name in ("lbfgs", *FITS)}
         fitted: dict[str, Any] = {}
         for _ in range(ROUNDS):
-            times["lbfgs"].append(cpu(lambda: plain.fit(X, y))[1])
+            times["lbfgs"].append(cpu(partial(plain.fit, X, y))[1])
             for name in FITS:
-                fitted[name], seconds = cpu(lambda name=name: fit(X, y, alpha, name))
+                fitted[name], seconds = cpu(partial(fit, X, y, alpha, name))
                 times[name].append(seconds)
         best = {name: min(found) for name, found in times.items()}
         lower = fitted["one group"].lower_bound_

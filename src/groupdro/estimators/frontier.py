@@ -350,7 +350,6 @@ class RobustnessFrontier:
     def _made(self, outcome: Outcome, t: float) -> FrontierModel:
         """Return a fitted estimator with the bounds that the whole frontier proves for it."""
         enclosed = self._enclosed
-        result = outcome.result
         mean_lower = min(max(outcome.mean_lower, enclosed.least_mean(outcome.worst)), outcome.mean)
         worst_lower = min(max(outcome.worst_lower, enclosed.least_worst(outcome.mean)), outcome.worst)
         outcome = replace(outcome, mean_lower=mean_lower, worst_lower=worst_lower)

@@ -154,8 +154,8 @@ class LastLayerResult:
         text = (
             f"On {self.n_judged} held-out rows{self._by_folds} the accuracy of {of} goes from "
             f"{old['accuracy']:.1%} ({group_name(old['group'])}) to {new['accuracy']:.1%} "
-            f"({group_name(new['group'])}{_interval_of_accuracy(new)}), that of all rows from {self.before.overall['accuracy']:.1%} to "
-            f"{self.after.overall['accuracy']:.1%}."
+            f"({group_name(new['group'])}{_interval_of_accuracy(new)}), that of all rows from "
+            f"{self.before.overall['accuracy']:.1%} to {self.after.overall['accuracy']:.1%}."
         )
         estimate, low, high = self.fall
         level = percent(self.before.confidence)
