@@ -1,6 +1,7 @@
 """Probes of many classes: certified fits beside scikit-learn's LogisticRegression on the same float32 features.
 
     python -m benchmarks.probes [SHAPE ...]        shapes as 20000x256x50; default: those in the stored table
+    python -m benchmarks.probes sweep [SHAPE]      45 penalties, C from 1e-6 to 1e5, default 10000x128x20
 
 Set OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and NUMBA_NUM_THREADS to 1.
 
@@ -9,7 +10,9 @@ with tol=1e-4 and enough iterations, and its true suboptimality, which it cannot
 certified gap of 1e-3 of the value, of all rows as one group, and of the classes as groups at robustness .5 and 1. CPU
 seconds on one thread, the best of two runs each that take turns; kernels are compiled before. "pairs" counts how many
 times X W and X' V could have been multiplied in float32 in that time. Results go to results/probes.json and probes.md,
-shape by shape; a shape that is there already is replaced.
+shape by shape; a shape that is there already is replaced. The sweep compares `regularization_path`, certified to 1e-2 at every
+penalty, with 45 fits of LogisticRegression(tol=1e-4, max_iter=1000), by CPU seconds of one run each, and goes to
+results/probe_sweep.json.
 """
 
 import json
@@ -33,6 +36,7 @@ SHAPES = {
     "50000x1024x200": (1e-1, 1e-2),
 }
 TOL = 1e-3
+SWEEP_TOL = 1e-2
 FITS = {"one group": (False, 0.0), "classes, robustness .5": (True, 0.5), "classes, robustness 1": (True, 1.0)}
 ROUNDS = 2
 _LONGEST = 300.0  # seconds of a fit
@@ -124,8 +128,33 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, "", "CPU over that of lbfgs. " + "; ".join(summary) + ".", ""])
 
 
+def sweep(shape: str) -> None:
+    n, d, n_classes = map(int, shape.split("x"))
+    X, y = features(n, d, n_classes)
+    everyone = np.zeros(n, np.int64)
+    fit(X, y, 1.0, "one group", tol=0.5)
+    values = np.logspace(-6, 5, 45)
+    estimator = gd.GroupDROClassifier(robustness=0.0, tol=SWEEP_TOL, max_time=_LONGEST)
+    path, ours = cpu(partial(gd.regularization_path, estimator, X, y, groups=everyone, alphas=1.0 / (values * n)))
+    plain = [cpu(partial(LogisticRegression(C=C, tol=1e-4, max_iter=1000).fit, X, y))[1] for C in values]
+    found = {
+        "shape": shape,
+        "tol": SWEEP_TOL,
+        "seconds": ours,
+        "passes": path.n_passes.tolist(),
+        "largest gap": float((path.gaps / path.upper_bounds).max()),
+        "scikit-learn's seconds": sum(plain),
+        "ratio": ours / sum(plain),
+    }
+    (RESULTS / "probe_sweep.json").write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found))
+
+
 def main(shapes: list[str]) -> None:
     warnings.simplefilter("ignore")
+    if shapes[:1] == ["sweep"]:
+        sweep(shapes[1] if shapes[1:] else "10000x128x20")
+        return
     path = RESULTS / "probes.json"
     for shape in shapes or SHAPES:
         new = measure(shape)
