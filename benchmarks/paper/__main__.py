@@ -43,8 +43,21 @@ def runs(names: list[str], seeds: int | None, methods: list[str] | None) -> None
 
 def choose_radius() -> None:
     """Choose the radius, unless that was done."""
-    if not (RESULTS / "paper_radius.parquet").exists():
+    path = RESULTS / "paper_radius.parquet"
+    if path.exists():
+        print(f"radius: chosen already; delete {path} to choose it again", flush=True)
+    else:
         radius.choose()
+
+
+def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """End with a sentence if a name is unknown, or if there is nothing to forget."""
+    for kind, names, known in (("set-up", given.names, SETUPS), ("method", given.methods or [], METHODS)):
+        for name in names:
+            if name not in known:
+                parser.error(f"there is no {kind} {name!r}; there are: {', '.join(map(repr, known))}")
+    if given.stage == "forget" and not (given.names and given.methods):
+        parser.error("forget needs set-ups, and --methods with the names of methods")
 
 
 def draw() -> None:
@@ -78,6 +91,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed and a tenth of CIFAR-100: minutes, not hours")
     parser.add_argument("--out", type=Path, default=Path("paper_again"), help="folder of the figures and their runs")
     given = parser.parse_args()
+    _check(parser, given)
     begun = time.perf_counter()
     if given.stage in apart:
         apart[given.stage]()

@@ -20,8 +20,8 @@ import pandas as pd
 
 from benchmarks.paper import complexity
 from benchmarks.paper.analysis import has, panel
-from benchmarks.paper.contenders import BUDGET, METHODS
-from benchmarks.paper.figures import LABELS, LOOKS, SIZE, save
+from benchmarks.paper.contenders import BUDGET, METHODS, own_methods
+from benchmarks.paper.figures import LABELS, SIZE, look, save
 from benchmarks.paper.runs import place_of, prepared, stored_run
 from benchmarks.paper.setups import QUICK, QUICK_SHARE, SETUPS, available, setup_of, whole
 from benchmarks.paper.store import RESULTS
@@ -65,7 +65,7 @@ class Task(NamedTuple):
 
 def figure(name: str, quick: bool, folder: Path) -> None:
     """Run what a figure shows, unless it is there, and draw it without and with our own solvers."""
-    setups, paper, ours = FIGURES[name]
+    setups, paper, ours = _shown(name)
     begun, root = time.perf_counter(), folder / "runs"
     tasks = [task for setup in available(list(setups)) for task in _tasks(setup, (*paper, *ours), quick)]
     jobs = {task[:2] + task[3:]: task for task in tasks}  # outputs of the same setting are of one run
@@ -92,10 +92,18 @@ def figure(name: str, quick: bool, folder: Path) -> None:
 
 def draw_stored() -> None:
     """Draw the figures of the stored curves, in the paper's layout."""
-    for name, (setups, paper, ours) in FIGURES.items():
+    for name in FIGURES:
+        setups, paper, ours = _shown(name)
         picture = {setup: {curve: [*panel(setup).curves[curve].values()] for curve in _best(setup, (*paper, *ours))}
                    for setup in setups if has(setup)}  # fmt: skip
         _draw_both(f"paper_{name}", picture, RESULTS, "svg")
+
+
+def _shown(name: str) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...], tuple[tuple[str, ...], ...]]:
+    """Return a figure's set-ups, the paper's methods with those that a file of one's own adds, and ours."""
+    setups, paper, ours = FIGURES[name]
+    added = tuple((method,) for method in own_methods() if METHODS[method].fits(SETUPS[setups[0]]))
+    return setups, (*paper, *added), ours
 
 
 def _best(setup: str, methods: tuple[tuple[str, ...], ...]) -> list[tuple[str, str]]:
@@ -167,14 +175,14 @@ def _draw(picture: Curves, path: Path) -> None:
 def _draw_panel(ax: plt.Axes, setup: str, curves: dict[tuple[str, str], list[pd.DataFrame]], column: str) -> None:
     """Draw means over the seeds with their standard errors, by gradient evaluations."""
     rows, ends = setup_of(setup).shape[1] / (QUICK_SHARE if setup.endswith("cifar" + QUICK) else 1), []
-    for (method, _), whole_runs in curves.items():
+    for (method, output), whole_runs in curves.items():
         runs = [run[run["multiples"] <= BUDGET] for run in whole_runs]
         grid = np.unique(np.concatenate([run["multiples"] for run in runs]))
         grid = grid[grid >= max(run["multiples"].min() for run in runs)]
         # A run's value is that of its latest point.
         values = np.array([run[column].to_numpy()[np.searchsorted(run["multiples"], grid, side="right") - 1]
                            for run in runs])  # fmt: skip
-        colour, marker, dashes = next(look for curve, look in LOOKS.items() if curve[0] == method)
+        colour, marker, dashes = look((method, output))
         mean = values.mean(axis=0)
         ax.plot(grid * rows, mean, color=colour, ls=dashes, marker=marker, markevery=max(1, len(grid) // 7),
                 mfc="white", mew=0.8, drawstyle="steps-post", label=LABELS.get(method, method))  # fmt: skip

@@ -17,12 +17,12 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from benchmarks.paper.analysis import Panel, has, panel
 from benchmarks.paper.complexity import AXES, PREDICTED
-from benchmarks.paper.contenders import METHODS
+from benchmarks.paper.contenders import METHODS, own_methods
 from benchmarks.paper.runs import BUDGET
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
 
-__all__ = ["draw", "label", "save", "shown_curves"]
+__all__ = ["draw", "label", "look", "save", "shown_curves"]
 
 plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "groupdro"}  # text as text: small files, the same each time
 SIZE = {"font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "legend.fontsize": 8, "xtick.labelsize": 8,
@@ -40,6 +40,8 @@ LOOKS = {
     ("ALEG of the paper", "snapshot"): ("#0072B2", "^", (0, (1.2, 1))),
     ("ALEM of the paper", "average"): ("#0072B2", "v", (0, (4, 1.5))),
     ("ALEM of the paper", "snapshot"): ("#0072B2", "^", (0, (1.2, 1))),
+    ("ALEG of the paper, alterable", "average"): ("#003B5C", ">", (0, (4, 1.5))),
+    ("ALEG of the paper, alterable", "snapshot"): ("#003B5C", "<", (0, (1.2, 1))),
     ("MPVR", "snapshot"): ("#009E73", "D", (0, (4, 1, 1, 1))),
     ("SMD", "average"): ("#8C8C8C", "X", (0, (2.5, 1))),
     ("SMD", "last"): ("#8C8C8C", "X", (0, (2.5, 1))),
@@ -55,6 +57,9 @@ LOOKS = {
     ("Sagawa", "last"): ("#56B4E9", "h", (0, (1, 2))),
     ("smoothed L-BFGS", "best"): ("#E69F00", "*", (0, (8, 2))),
 }
+#: Looks of methods that a file of one's own adds, in the order of their registration.
+SPARE = [(colour, marker, (0, (5, 1))) for colour, marker in
+         (("#7F3C8D", ">"), ("#11A579", "<"), ("#E73F74", "p"), ("#80BA5A", "H"))]  # fmt: skip
 LABELS = {"auto, excess risk": "auto", "ALEG of the paper": "paper's ALEG", "ALEM of the paper": "paper's ALEM",
           "ALEG of the paper, alterable": "paper's ALEG, alterable", "ERMEG": "ERMEG, our oracle"}  # fmt: skip
 
@@ -68,24 +73,35 @@ def label(curve: tuple[str, str]) -> str:
     return name if output == "best" else f"{name}, {output}"
 
 
+def look(curve: tuple[str, str]) -> tuple:
+    """Return colour, marker and dashes of a curve: its own, those of another output, or spare ones."""
+    if curve in LOOKS:
+        return LOOKS[curve]
+    others = [known for (method, _), known in LOOKS.items() if method == curve[0]]
+    return others[0] if others else SPARE[own_methods().index(curve[0]) % len(SPARE)]
+
+
 def shown_curves(own: Panel) -> list[tuple[str, str]]:
-    """Return at most seven curves, among them our default and the rival that is best at the whole budget.
+    """Return at most seven curves, among them our default, the best rival at the whole budget, and registered methods.
 
     Of outputs or forms that share a look, it is the one that most seeds have, or the best. Others fill the remaining
     places in the order of `LOOKS`. A method that is our default under another name here is left out.
     """
     rank = {}
-    for curve in own.curves.keys() & LOOKS.keys():
+    registered = own_methods()
+    for curve in (c for c in own.curves if c in LOOKS or c[0] in registered):
         values = list(own.at(curve, BUDGET, "above").values())
         if curve != own.default and values == list(own.at(own.default, BUDGET, "above").values()):
             continue
         rank[curve] = len(values) < len(own.curves[curve]), float(np.exp(np.mean(np.log(values or [np.inf]))))
     by_look: dict[tuple, tuple[str, str]] = {}
     for curve in sorted(rank, key=lambda c: (*rank[c], c)):
-        by_look.setdefault(LOOKS[curve][:2], curve)
-    order = list(LOOKS)
+        by_look.setdefault(look(curve)[:2], curve)
+    order = [*LOOKS, *(curve for curve in own.curves if curve not in LOOKS)]
     best = min((c for c in rank if METHODS[c[0]].tuned), key=lambda c: (*rank[c], c), default=None)
-    chosen = sorted(by_look.values(), key=lambda c: (c not in (own.default, best), order.index(c)))[:MOST_CURVES]
+    chosen = sorted(
+        by_look.values(), key=lambda c: (c not in (own.default, best) and c[0] not in registered, order.index(c))
+    )[:MOST_CURVES]
     return [curve for curve in own.curves if curve in chosen]
 
 
@@ -101,7 +117,7 @@ def _grid(own: Panel, curve: tuple[str, str], x: str) -> np.ndarray:
 
 
 def _draw_curve(ax: plt.Axes, own: Panel, curve: tuple[str, str], x: str, column: str) -> None:
-    colour, marker, dashes = LOOKS[curve]
+    colour, marker, dashes = look(curve)
     grid, rows = _grid(own, curve, x), []
     for at in grid:
         values = own.at(curve, float(at), column, x)
