@@ -12,7 +12,7 @@ from benchmarks.paper.contenders import METHODS, OURS
 from benchmarks.paper.figures import label
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
-from benchmarks.paper.tuning import FINER
+from benchmarks.paper.tuning import is_refined
 
 __all__ = [
     "best_rival_table",
@@ -212,9 +212,8 @@ def n_tuning_seeds(own: Panel, curve: tuple[str, str]) -> int:
 
 
 def has_finer_steps(own: Panel, curve: tuple[str, str]) -> bool:
-    """Return whether both neighbours of the last search were tried."""
-    best, known = _tried(own, curve)
-    return all((best[0] + step, *best[1:]) in known for step in (-FINER, FINER))
+    """Return whether both neighbours of the last search were tried on every tuning seed."""
+    return is_refined(own.setup, curve[0], *_tried(own, curve))
 
 
 def settings_table(own: Panel) -> str:

@@ -1,9 +1,12 @@
 """The machinery of the paper's experiments: equal budgets, one rule of tuning, nothing beyond a run's end."""
 
+import ast
 import json
+import re
 import shutil
 import sys
 import time
+import tomllib
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -31,6 +34,7 @@ from benchmarks.paper import (  # noqa: E402
     restore,
     runs,
     setups,
+    tables,
     timings,
     tuning,
 )
@@ -42,7 +46,75 @@ from benchmarks.paper.methods import ALSVRE, MPVR, SMD  # noqa: E402
 from benchmarks.paper.methods.tsa import GroupModels  # noqa: E402
 from benchmarks.paper.setups import SETUPS, Part, Split  # noqa: E402
 
+from tests.docs.pages import ROOT  # noqa: E402
+
 M, N, D = 4, 60, 6
+
+
+def imported_from(path, seen):
+    """Return the outside packages that a module of the benchmarks imports, also through others of the benchmarks."""
+    seen.add(path)
+    names, packages = [], set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    for name in names:
+        first, *others = name.split(".")
+        if first != "benchmarks":
+            packages.add(first)
+            continue
+        stem = ROOT.joinpath(first, *others)
+        for file in (stem.with_suffix(".py"), stem / "__init__.py"):
+            if file.exists() and file not in seen:
+                packages |= imported_from(file, seen)
+    return packages
+
+
+def required_by(extra, project):
+    """Return the packages that an extra requires, with those of the extras that it names."""
+    found = set()
+    for requirement in project["optional-dependencies"][extra] if extra else project["dependencies"]:
+        name, others = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", requirement).groups()
+        if name == project["name"]:
+            found |= {package for other in others.split(",") for package in required_by(other, project)}
+        else:
+            found.add({"scikit-learn": "sklearn"}.get(name, name))
+    return found
+
+
+def test_the_extra_of_the_benchmarks_has_all_that_the_papers_commands_import():
+    seen = set()
+    outside = imported_from(ROOT / "benchmarks" / "paper" / "__main__.py", seen)
+    assert {file.name for file in (ROOT / "benchmarks" / "paper").glob("*.py")} - {"__init__.py"} <= {
+        f.name for f in seen
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = required_by("", project) | required_by("bench", project) | {"groupdro"} | sys.stdlib_module_names
+    assert outside <= known, outside - known
+    assert "psutil" in outside
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["forget", "gdro_4000", "--methods", "MPVR"], "run 'restore' first"),
+        (["forget", "gdro_4000"], "--methods"),
+        (["runs", "gdro_400"], "'gdro_4000'"),
+        (["runs", "gdro_4000", "--methods", "mpvr"], "'MPVR'"),
+    ],
+)
+def test_a_command_that_cannot_run_says_why(small, monkeypatch, capsys, given, words):
+    monkeypatch.setattr(sys, "argv", ["paper", *given])
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert words in f"{ended.value} {capsys.readouterr().err}"
+
+
+def test_a_radius_that_is_known_is_not_chosen_again_in_silence(capsys):
+    __main__.choose_radius()
+    assert "paper_radius.parquet" in capsys.readouterr().out
 
 
 def small_split(seed):
@@ -53,7 +125,7 @@ def small_split(seed):
 
 def use_small_problem(monkeypatch, tmp_path):
     """Replace every set-up by a small one, with a folder of its own for the runs."""
-    for module in (optimum, runs, tuning, collect, complexity, restore, timings):
+    for module in (optimum, runs, tuning, collect, complexity, restore, tables, timings):
         for name in ("CACHE", "RESULTS"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, tmp_path / name.lower())
@@ -497,7 +569,7 @@ def test_runs_of_a_forgotten_method_are_replaced_all_together(small, monkeypatch
     shutil.rmtree(small / "cache")
     restore.restore()
     assert "MPVR" in tuning.names_in(name, tuning.ENDED)
-    assert tuning.names_in(name, tuning.REFINED) == ["MPVR"]
+    assert tuning.names_in(name, tuning.REFINED) == []  # of two tuning seeds and three settings, not all were run
     monkeypatch.setattr(sys, "argv", ["paper", "forget", name, "--methods", "MPVR"])
     __main__.main()
     assert tuning.names_in(name, tuning.ENDED) == ["SMD"]
@@ -514,6 +586,33 @@ def test_runs_of_a_forgotten_method_are_replaced_all_together(small, monkeypatch
     collect.collect()
     assert {("SMD", "[1, 1]"), ("MPVR", "[5, 0, 0]")} == rows_stored(small, "tuning", "method", "setting")
     assert {("MPVR", 0), ("MPVR", 1)} < rows_stored(small, name, "method", "seed")
+
+
+def test_a_search_counts_as_ended_once_all_its_settings_have_all_tuning_seeds(small, monkeypatch):
+    name, both = "gdro_synthetic", ("average", "snapshot")
+    monkeypatch.setitem(SETUPS, name, replace(SETUPS[name], n_tuning=2))
+    bounds = pd.DataFrame({"lower": 0.6, "upper": 0.6, "reference": np.zeros(M)})
+    for step, seeds in ((5.5, [0, 1]), (6.5, [0]), (6, [0, 1])):
+        made_up_runs(name, "MPVR", both, (step, 0, 0), seeds)
+    bounds.to_parquet(small / "cache" / name / "optimum__0.parquet")
+
+    def refined():
+        collect.collect()
+        kept = small / "cache" / name
+        kept.rename(small / "kept")
+        restore.restore()
+        analysis.panel.cache_clear()
+        own = analysis.Panel(name)
+        finer = {tables.has_finer_steps(own, ("MPVR", output)) for output in both}
+        found = tuning.names_in(name, tuning.REFINED)
+        shutil.rmtree(kept)
+        (small / "kept").rename(kept)
+        return found, finer
+
+    assert refined() == ([], {False})
+    made_up_runs(name, "MPVR", both, (6.5, 0, 0), [1])
+    made_up_runs(name, "MPVR", both, (6, 0, 0), [0])
+    assert refined() == (["MPVR"], {True})
 
 
 @pytest.mark.parametrize("curves", [{AUTO: [[1.01, 1.0]]}, {RIVAL: [[1.02, 1.3]]}])
