@@ -9,13 +9,13 @@ import pandas as pd
 
 import groupdro as gd
 from benchmarks.paper import complexity
-from benchmarks.paper.analysis import FEWEST, Panel, has, panel
-from benchmarks.paper.claims import claims_table, exponent_words, verdicts
+from benchmarks.paper.analysis import FEWEST, Panel, has, panel, zero_values
+from benchmarks.paper.claims import JUDGED, claims_table, exponent_words, verdicts
 from benchmarks.paper.contenders import METHODS, STEP, TOL
 from benchmarks.paper.figures import label
 from benchmarks.paper.optimum import reference_gap
 from benchmarks.paper.runs import BUDGET
-from benchmarks.paper.setups import CENSUS_ROWS, CIFAR_CLASSES, KNOWN, N_FEATURES, SETUPS
+from benchmarks.paper.setups import CENSUS_ROWS, KNOWN, N_FEATURES, SETUPS
 from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tables import (
     best_rival_table,
@@ -71,7 +71,8 @@ def stored_panels() -> list[Panel]:
 
 def for_readers() -> str:
     """Return the page for readers of the paper, with the table of verdicts written anew."""
-    table = rows_of(["claim", "verdict"], [list(row) for row in verdicts(stored_panels()).items()])
+    header = ["claim", *(f"at {budget}" for budget in JUDGED)]
+    table = rows_of(header, [[claim, *found] for claim, found in verdicts(stored_panels()).items()])
     return VERDICTS.sub(lambda marks: marks[1] + "\n" + table + "\n" + marks[2], READERS.read_text())
 
 
@@ -106,7 +107,7 @@ def text() -> str:
         complexity_table=complexity_table(pd.read_parquet(RESULTS / "paper_complexity.parquet")),
         sections="\n\n".join(_section(own) for own in panels), exponent_words=exponent_words(),
         not_run=_not_run(panels), commands=_commands(panels),
-        **_complexity_facts(), **_broo(),
+        alterable=_alterable(panels), **_complexity_facts(), **_broo(),
     )  # fmt: skip
     return re.sub(r"e([+-])0(\d)", r"e\1\2", filled)  # 1e-8, not 1e-08
 
@@ -160,6 +161,12 @@ def _tuned_words(panels: list[Panel]) -> str:
     return words + (f" Not yet, so that seed 0 alone decided: {'; '.join(first)}." if first else "")
 
 
+def _alterable(panels: list[Panel]) -> str:
+    """Return on which set-ups alterable steps were run."""
+    method = "ALEG of the paper, alterable"
+    return "; ".join(SETUPS[own.setup].title for own in panels if method in {name for name, _ in own.curves})
+
+
 def _alem_words(panels: list[Panel]) -> str:
     """Return on which set-ups the stored runs of ALEM are older than its first stage."""
     curve = "ALEM of the paper", "average"
@@ -210,17 +217,6 @@ def _zero_words(own: Panel) -> str:
     shown = least if least == most else f"{least} to {most}, by seed"
     return (f"The zero model has {shown}; at {BUDGET:g} multiples {sum(runs)} of {len(runs)} runs are below it, and "
             f"the lowest mean is {means[lowest]:.4f} ({label(lowest)}).")  # fmt: skip
-
-
-def zero_values(own: Panel) -> dict[int, float]:
-    """Return the zero model's worst value on test rows, by seed."""
-    seeds = {seed for runs in own.curves.values() for seed in runs}
-    if own.kind == "gdro":
-        return dict.fromkeys(seeds, float(np.log(2.0 if SETUPS[own.setup].task == "binary" else CIFAR_CLASSES)))
-    # Our solver's first model is zero: its risks, and its excess risks, are the same on training and on test rows.
-    first = {seed: run.iloc[0] for seed, run in own.curves[own.default].items()}
-    assert all(abs(point["train"] - point["test"]) <= 1e-6 * point["test"] for point in first.values())
-    return {seed: float(first[seed if seed in first else 0]["test"]) for seed in seeds}
 
 
 def _facts(own: Panel) -> str:
