@@ -5,7 +5,8 @@
     python -m benchmarks.paper forget SET-UP --methods NAME ...   drop restored runs of methods whose code has changed
     python -m benchmarks.paper radius              the radius of the set-ups with 4,000 rows per group
     python -m benchmarks.paper runs [SET-UP ...]   tune and repeat, for some set-ups or all
-    python -m benchmarks.paper complexity          evaluations until certified gaps
+    python -m benchmarks.paper complexity          evaluations until certified gaps, with the theorems' steps
+    python -m benchmarks.paper tuned               the same with tuned steps, on two families of problems
     python -m benchmarks.paper timings             seconds of the chosen settings, one run at a time
     python -m benchmarks.paper collect             keep what the page needs, in benchmarks/results/
     python -m benchmarks.paper draw                figures
@@ -23,7 +24,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.paper import again, collect, complexity, figures, page, radius, restore, timings
+from benchmarks.paper import again, collect, complexity, figures, page, radius, restore, timings, tuned
 from benchmarks.paper.contenders import METHODS
 from benchmarks.paper.setups import KNOWN, NEAR, SETUPS, available
 from benchmarks.paper.store import RESULTS
@@ -73,6 +74,7 @@ def main() -> None:
         "radius": choose_radius,
         "runs": lambda: runs(given.names, given.seeds, given.methods),
         "complexity": lambda: complexity.run(given.seeds),
+        "tuned": tuned.run,
         "timings": lambda: timings.measure(available(given.names)),
         "collect": collect.collect,
         "draw": draw,

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from benchmarks.paper import complexity
+from benchmarks.paper import complexity, tuned
 from benchmarks.paper.analysis import DEFAULT, has, panel
 from benchmarks.paper.contenders import BUDGET, METHODS, own_methods
 from benchmarks.paper.figures import SIZE, draw_zero, label, look, save, spread_of
@@ -28,6 +28,7 @@ from benchmarks.paper.runs import place_of, prepared, stored_run
 from benchmarks.paper.setups import CIFAR_CLASSES, QUICK, QUICK_SHARE, SETUPS, available, setup_of, whole
 from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tables import complexity_table
+from benchmarks.paper.tuned_tables import crossing_table, factor_table, local_table, ratio_table, untuned_table
 
 __all__ = ["FIGURES", "draw_stored", "figure", "table1"]
 
@@ -57,6 +58,7 @@ AVERAGES = (("MPVR", "average"), ("ALEG of the paper", "average"), ("ALEG of the
 VARIANCE_REDUCED = ("MPVR", "AL-SVRE, KL", "AL-SVRE, Euclidean", "ALEG of the paper", "ALEM of the paper")
 QUICK_TABLE = {"seeds": 1, "groups": (4, 8, 16), "sizes": (25, 50, 100), "finest": 4e-2,
                "methods": ("ALEG", "MPVR", "AL-SVRE", "SMD", "TSA", "ERMEG")}  # fmt: skip
+QUICK_TUNED = {"seeds": 1, "groups": (4, 8, 16, 32), "sizes": (25, 100)}
 
 
 class Task(NamedTuple):
@@ -103,7 +105,8 @@ def draw_stored() -> None:
         setups, paper, ours = _shown(name)
         picture = {setup: {curve: [*panel(setup).curves[curve].values()] for curve in _best(setup, (*paper, *ours))}
                    for setup in setups if has(setup)}  # fmt: skip
-        _draw_both(f"paper_{name}", picture, {setup: _lower_bounds(setup) for setup in picture}, RESULTS, "svg")
+        if picture:
+            _draw_both(f"paper_{name}", picture, {setup: _lower_bounds(setup) for setup in picture}, RESULTS, "svg")
 
 
 def _lower_bounds(setup: str, root: Path | None = None) -> dict[int, float]:
@@ -243,10 +246,22 @@ def _draw_panel(
 
 
 def table1(quick: bool, folder: Path) -> None:
-    """Measure what the complexity table says, unless it is there, and write the table."""
+    """Measure what the complexity table says, unless it is there, and write the tables, with tuned steps first."""
     path = folder / f"table1{'_quick' * quick}.parquet"
     limits = QUICK_TABLE if quick else {"seeds": complexity.SEEDS}
     print(f"table1: {'about a minute' if quick else 'about two hours'}; every point is kept in {path}", flush=True)
-    table = complexity_table(complexity.measure(path, path, **limits))
-    path.with_suffix(".md").write_text(table + "\n")
-    print(table, path.with_suffix(".md"), sep="\n", flush=True)
+    place = folder / f"table1_tuned{'_quick' * quick}.parquet"
+    rows = tuned.measure(place, place, **(QUICK_TUNED if quick else {}))
+    found, untuned = tuned.best(rows[rows["exponent"] > 0]), rows[rows["exponent"] == 0]
+    theorems = complexity.measure(path, path, **limits)
+    parts = {
+        "MPVR's evaluations over ALEG's, with tuned steps": ratio_table(found),
+        "Factors of the theorem's step that were best": factor_table(found),
+        "Gap below which ALEG needs fewer evaluations than SMD, with tuned steps": crossing_table(found),
+        "With the theorem's step, which implies the slopes": untuned_table(untuned),
+        "Local slopes": local_table(found, theorems),
+        "Straight lines through the points of the theorem's steps": complexity_table(theorems),
+    }
+    text = "\n\n".join(f"{title}:\n\n{table}" for title, table in parts.items())
+    path.with_suffix(".md").write_text(text + "\n")
+    print(text, path.with_suffix(".md"), sep="\n", flush=True)

@@ -28,6 +28,8 @@ Setting = tuple[float, ...]
 STEP = {"multiplier": np.sqrt(10.0), "first": np.sqrt(10.0), "passes": 2.0, "length": 2.0, "balance": np.sqrt(10.0),
         "tilt": np.sqrt(10.0)}  # fmt: skip
 
+OTHER = np.sqrt(10.0)  # of a parameter of a method of one's own
+
 OURS = ("ALEG", "ALEM", "auto", "group SQP")
 BUDGET = 40.0  # multiples of the rows, in gradient evaluations as the paper counts them
 TOL = 1e-8  # relative certified gap at which our own solvers end before the budget
@@ -70,12 +72,12 @@ class Method:
 
     def solver(self, setting: Setting, problem: gd.Problem) -> gd.solvers.Solver:
         """Return the solver at a setting."""
-        factors = {name: float(STEP[name] ** e) for name, e in zip(self.tuned, setting, strict=True)}
+        factors = {name: float(STEP.get(name, OTHER) ** e) for name, e in zip(self.tuned, setting, strict=True)}
         return self.make(problem, **factors)
 
     def shown(self, setting: Setting) -> str:
         """Return a setting in words."""
-        factors = {name: float(STEP[name] ** e) for name, e in zip(self.tuned, setting, strict=True)}
+        factors = {name: float(STEP.get(name, OTHER) ** e) for name, e in zip(self.tuned, setting, strict=True)}
         return ", ".join(f"{name} {f:,.0f}" if f >= 100 else f"{name} {f:.3g}" for name, f in factors.items())
 
     def fits(self, setup: Setup) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import groupdro as gd
-from benchmarks.paper import complexity
+from benchmarks.paper import complexity, tuned, tuned_tables
 from benchmarks.paper.analysis import FEWEST, Panel, has, panel, zero_values
 from benchmarks.paper.claims import JUDGED, claims_table, exponent_words, verdicts
 from benchmarks.paper.contenders import METHODS, STEP, TOL
@@ -107,7 +107,7 @@ def text() -> str:
         complexity_table=complexity_table(pd.read_parquet(RESULTS / "paper_complexity.parquet")),
         sections="\n\n".join(_section(own) for own in panels), exponent_words=exponent_words(),
         not_run=_not_run(panels), commands=_commands(panels),
-        alterable=_alterable(panels), **_complexity_facts(), **_broo(),
+        alterable=_alterable(panels), **_complexity_facts(), **_tuned_facts(), **_broo(),
     )  # fmt: skip
     return re.sub(r"e([+-])0(\d)", r"e\1\2", filled)  # 1e-8, not 1e-08
 
@@ -339,6 +339,21 @@ def _complexity_facts() -> dict[str, str]:
         "c_seeds": str(rows["seed"].nunique()), "c_log": f"{_log_slope():.2f}",
         "c_first": f"{complexity.TSA_STEPS:g} / eps^2",
     }  # fmt: skip
+
+
+def _tuned_facts() -> dict[str, str]:
+    """Return the tables of tuned steps, and how they were measured."""
+    found, untuned = tuned_tables.stored()
+    lengths = {name: f"{v:g}" for name, v in (("t_seeds", tuned.SEEDS), ("t_passes", tuned.MOST_PASSES),
+                                              ("t_m", tuned.M), ("t_n", tuned.N))}  # fmt: skip
+    return lengths | {
+        "t_ratio": tuned_tables.ratio_table(found),
+        "t_factors": tuned_tables.factor_table(found),
+        "t_crossing": tuned_tables.crossing_table(found),
+        "t_untuned": tuned_tables.untuned_table(untuned),
+        "t_local": tuned_tables.local_table(found, pd.read_parquet(RESULTS / "paper_complexity.parquet")),
+        "t_words": tuned_tables.root_of_m(found),
+    }
 
 
 def _log_slope() -> float:

@@ -36,6 +36,7 @@ from benchmarks.paper import (  # noqa: E402
     setups,
     tables,
     timings,
+    tuned,
     tuning,
 )
 from benchmarks.paper.balanced import AlegOfOneGroup, ALEGOfThePaper, AlSvre, Mpvr, Smd  # noqa: E402
@@ -731,3 +732,73 @@ def test_the_complexity_table_is_measured_in_any_folder_and_resumed(tmp_path, mo
     assert complexity.exponent(rows[(rows["axis"] == "m") & (rows["method"] == "ALEG")], "m")[0] == pytest.approx(1.0)
     complexity.measure(path, path, seeds=1, **limits)
     assert len(calls) == 2 * 2 * (3 + 2 + 1)
+
+
+def tuned_rows(counts, family="random", m=tuned.M, n=tuned.N, output="pair"):
+    """Return rows as they are stored: by method and exponent, then gap, the evaluations of each seed."""
+    return pd.DataFrame([
+        {"family": family, "method": method, "m": m, "n": n, "seed": seed, "exponent": exponent, "output": output,
+         "eps": eps, "evaluations": value}
+        for (method, exponent), gaps in counts.items() for eps, values in gaps.items()
+        for seed, value in enumerate(values)
+    ])  # fmt: skip
+
+
+def test_a_factor_is_the_best_over_all_seeds_and_reaches_the_gap_on_each():
+    rows = tuned_rows({
+        ("ALEG", 8): {0.1: [100.0, 400.0]}, ("ALEG", 10): {0.1: [150.0, 150.0]}, ("ALEG", 12): {0.1: [50.0, np.nan]},
+        ("MPVR", 10): {0.1: [300.0, 300.0]},
+    })  # fmt: skip
+    found = tuned.best(rows).set_index("method")
+    assert found.loc["ALEG", ["evaluations", "factor"]].tolist() == pytest.approx([150.0, 32.0])
+    assert tuned.against(found.reset_index(), "MPVR")["ratio"].tolist() == pytest.approx([2.0])
+    assert tuned.best(rows[rows["exponent"] == 12]).empty
+
+
+def test_aleg_and_smd_cross_where_they_need_as_many_evaluations():
+    gaps = (0.1, 0.01, 0.001)
+    rows = tuned_rows(
+        {("ALEG", 10): {eps: [100 / eps] for eps in gaps}, ("SMD", 2): {eps: [10 / eps**1.5] for eps in gaps}}
+    )
+    assert tuned.crossing(tuned.best(rows), "random", "pair", tuned.N) == pytest.approx(0.01)
+    never = tuned_rows({("ALEG", 10): {0.1: [9.0]}, ("SMD", 2): {0.1: [3.0]}})
+    assert np.isnan(tuned.crossing(tuned.best(never), "random", "pair", tuned.N))
+    unreached = tuned_rows({("ALEG", 10): {0.1: [3.0], 0.01: [4.0]}, ("SMD", 2): {0.1: [9.0], 0.01: [np.nan]}})
+    assert tuned.crossing(tuned.best(unreached), "random", "pair", tuned.N) == np.inf
+
+
+def test_local_slopes_are_those_between_neighbours():
+    m = np.array([4.0, 8.0, 32.0])
+    np.testing.assert_allclose(tuned.local_slopes(m, m**1.5), 1.5)
+    assert tuned.slope(m, m**0.5)[0] == pytest.approx(0.5)
+
+
+def test_tuned_steps_are_measured_until_no_neighbour_is_better_and_resumed(tmp_path, monkeypatch):
+    calls = []
+
+    def counted(family, method, m, n, seed, exponent, most, *_):
+        calls.append(exponent)
+        return {key: m * n * (2.0 + (exponent - 13) ** 2) / key[1] for key in most}
+
+    monkeypatch.setattr(tuned, "counts", counted)
+    path = tmp_path / "tuned.parquet"
+    limits = {"seeds": 2, "groups": (4, 8), "sizes": (25,), "families": ("random",)}
+    rows = tuned.measure(path, path, **limits)
+    found = tuned.best(rows[rows["exponent"] > 0])
+    assert set(found["exponent"]) == {13}
+    assert {12, 13, 14} <= set(rows["exponent"])
+    assert set(rows[rows["exponent"] == 0]["m"]) == {4, 8}
+    before = len(calls)
+    tuned.measure(path, path, **limits)
+    assert len(calls) == before
+
+
+def test_opposed_groups_pull_in_opposite_directions_with_nearly_linear_losses():
+    given = tuned.opposed(6, 2000, 0)  # so many rows that the right labels are the more frequent ones in every group
+    X, y, groups = given.data.rows.X, given.data.y, np.repeat(np.arange(6), 2000)
+    pulls = np.array([(y[groups == g][:, None] * X[groups == g]).mean(axis=0) for g in range(6)])
+    for k in range(3):
+        cosine = pulls[k] @ pulls[k + 3] / np.linalg.norm(pulls[k]) / np.linalg.norm(pulls[k + 3])
+        assert cosine == pytest.approx(-1.0)
+    constants = given.constants(2.0, 3.0)
+    assert constants.smoothness * 3.0 < 0.1 * constants.lipschitz
