@@ -15,8 +15,9 @@
     python -m benchmarks.paper figure1 [--quick]   the paper's Figure 1 with the stored settings, in the paper's layout
     python -m benchmarks.paper figure2 [--quick]   the same for Figure 2
     python -m benchmarks.paper table1 [--quick]    the paper's Table 1, measured
+    python -m benchmarks.paper commands [NAME ...] how long the quick ones take, which they announce
 
-The last three write to `--out` alone; they, `restore` and `forget` are not part of everything.
+The figures and the table write to `--out` alone; they, `commands`, `restore` and `forget` are not part of everything.
 `--seeds` and `--methods` limit the runs; what is left out is listed on the page.
 """
 
@@ -53,7 +54,8 @@ def choose_radius() -> None:
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     """End with a sentence if a name is unknown, or if there is nothing to forget."""
-    for kind, names, known in (("set-up", given.names, SETUPS), ("method", given.methods or [], METHODS)):
+    setups = [] if given.stage == "commands" else given.names
+    for kind, names, known in (("set-up", setups, SETUPS), ("method", given.methods or [], METHODS)):
         for name in names:
             if name not in known:
                 parser.error(f"there is no {kind} {name!r}; there are: {', '.join(map(repr, known))}")
@@ -85,6 +87,7 @@ def main() -> None:
         "restore": restore.restore,
         "forget": lambda: restore.forget(given.names, given.methods or []),
         "table1": lambda: again.table1(given.quick, given.out),
+        "commands": lambda: again.measure_commands(given.names),
     }
     parser.add_argument("stage", nargs="?", default="all", choices=["all", *stages, *apart])
     parser.add_argument("names", nargs="*", metavar="SET-UP")

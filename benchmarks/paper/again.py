@@ -10,10 +10,14 @@ Every finished run is a file in the folder of the output, so that an interrupted
 """
 
 import json
+import os
 import time
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -30,12 +34,13 @@ from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tables import complexity_table
 from benchmarks.paper.tuned_tables import crossing_table, factor_table, local_table, ratio_table, untuned_table
 
-__all__ = ["FIGURES", "draw_stored", "figure", "table1"]
+__all__ = ["FIGURES", "draw_stored", "figure", "measure_commands", "table1"]
 
 #: By set-up, then by method and output: a run per seed.
 Curves = dict[str, dict[tuple[str, str], list[pd.DataFrame]]]
 
 PROCESSES = 2
+COMMANDS = "paper_commands.json"  # what the quick commands took
 FLOOR = 1e-9  # of values above the best: what a relative gap of 1e-8, at which our solvers end, leaves unknown
 #: By figure: the set-ups, the paper's methods and ours. Of each the best output is drawn.
 FIGURES = {
@@ -78,9 +83,9 @@ def figure(name: str, quick: bool, folder: Path) -> None:
     tasks = [task for setup in available(list(setups)) for task in _tasks(setup, (*paper, *ours), quick)]
     jobs = {task[:2] + task[3:]: task for task in tasks}  # outputs of the same setting are of one run
     missing = [task for task in jobs.values() if not _place(task, root).exists()]
-    expected = sum(_seconds(task) for task in missing) / 60
-    print(f"{name}: {len(missing)} of {len(jobs)} runs, about {expected:.0f} minutes of processor time, by "
-          f"{PROCESSES} processes; the runs are kept in {root}", flush=True)  # fmt: skip
+    stored = sum(_seconds(task) for task in missing) / 60
+    print(f"{name}: {len(missing)} of {len(jobs)} runs, {_announced(name, stored)} by {PROCESSES} processes; the runs "
+          f"are kept in {root}", flush=True)  # fmt: skip
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
         # Each group's own minimum is found once, and then read by all runs of the same rows.
         splits = sorted({(task.setup, task.seed * setup_of(task.setup).new_data) for task in missing})
@@ -97,6 +102,53 @@ def figure(name: str, quick: bool, folder: Path) -> None:
         own.append(run[run["output"] == task.output])
     bounds = {setup: _lower_bounds(setup, root) for setup in whole_picture}
     _draw_both(name, whole_picture, bounds, folder, "png")
+
+
+def measure_commands(names: Sequence[str]) -> None:
+    """Measure the processor minutes of the quick commands, each from nothing, and keep them in benchmarks/results/."""
+    quick = {name: partial(figure, name, True) for name in FIGURES} | {"table1": partial(table1, True)}
+    for name in names or list(quick):
+        if name not in quick:
+            raise SystemExit(f"there is no command {name!r}; there are: {', '.join(quick)}")
+        with TemporaryDirectory() as folder:
+            begun, stored = _processor_seconds(), _stored_seconds(name)
+            quick[name](Path(folder))
+            minutes = (_processor_seconds() - begun) / 60
+        measured = _measured() | {name: {"minutes": round(minutes, 1), "stored": round(stored / 60, 2)}}
+        (RESULTS / COMMANDS).write_text(json.dumps(dict(sorted(measured.items())), indent=1) + "\n")
+        print(f"{name} --quick: {minutes:.1f} minutes of processor time", flush=True)
+
+
+def _measured() -> dict[str, dict[str, float]]:
+    """Return the minutes that quick commands took, and those of the same runs when they were stored."""
+    path = RESULTS / COMMANDS
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def _announced(name: str, stored: float) -> str:
+    """Return how long runs will take, in words, from the minutes that they took when they were stored.
+
+    Those leave out compiling, preparing the rows and evaluating the points, for which the quick command was measured.
+    """
+    measured = _measured().get(name)
+    if measured is None:
+        return f"at least {stored:.0f} minutes of processor time"
+    return f"about {stored * measured['minutes'] / measured['stored']:.0f} minutes of processor time"
+
+
+def _stored_seconds(name: str) -> float:
+    """Return the seconds of a quick figure's runs when they were stored; none for the table."""
+    if name not in FIGURES:
+        return 0.0
+    setups, paper, ours = _shown(name)
+    tasks = [task for setup in available(list(setups)) for task in _tasks(setup, (*paper, *ours), True)]
+    return sum(_seconds(task) for task in {task[:2] + task[3:]: task for task in tasks}.values())
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process and of those that it started and that have ended."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
 def draw_stored() -> None:
@@ -249,7 +301,11 @@ def table1(quick: bool, folder: Path) -> None:
     """Measure what the complexity table says, unless it is there, and write the tables, with tuned steps first."""
     path = folder / f"table1{'_quick' * quick}.parquet"
     limits = QUICK_TABLE if quick else {"seeds": complexity.SEEDS}
-    print(f"table1: {'about a minute' if quick else 'about two hours'}; every point is kept in {path}", flush=True)
+    measured = _measured().get("table1")
+    words = f", about {measured['minutes']:.0f} minutes of processor time" if quick and measured else ""
+    print(
+        f"table1: {'a preview with one seed' if quick else 'hours'}{words}; every point is kept in {path}", flush=True
+    )
     place = folder / f"table1_tuned{'_quick' * quick}.parquet"
     rows = tuned.measure(place, place, **(QUICK_TUNED if quick else {}))
     found, untuned = tuned.best(rows[rows["exponent"] > 0]), rows[rows["exponent"] == 0]

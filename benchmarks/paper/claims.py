@@ -162,7 +162,8 @@ def ordering_verdict(ahead: int, undecided: int, behind: int) -> str:
     """Return the verdict on an ordering."""
     n = ahead + undecided + behind
     if n < 2:
-        return "not judged" if not n else f"one comparison: {'ahead' if ahead else 'behind' if behind else 'undecided'}"
+        word = "ahead" if ahead else "behind" if behind else "undecided"
+        return f"{word} in the only comparison" if n else "not judged"
     if not undecided + behind:
         return "reproduced"
     if ahead == behind:

@@ -366,7 +366,7 @@ def test_exponents_have_t_intervals_from_four_points_on():
 
 def test_verdicts_follow_the_rules_of_the_page():
     assert claims.ordering_verdict(0, 0, 0) == "not judged"
-    assert claims.ordering_verdict(1, 0, 0) == "one comparison: ahead"
+    assert claims.ordering_verdict(1, 0, 0) == "ahead in the only comparison"
     assert claims.ordering_verdict(3, 0, 0) == "reproduced"
     assert claims.ordering_verdict(3, 1, 2) == "reproduced in part"
     assert claims.ordering_verdict(2, 4, 2) == "undecided"
