@@ -348,6 +348,7 @@ def _commands(panels: list[Panel]) -> str:
         lines.append(line + f" --methods {names}" * (len(run) < len(fitting)))
     seeds = pd.read_parquet(RESULTS / "paper_complexity.parquet")["seed"].nunique()
     lines.append("python -m benchmarks.paper complexity" + f" --seeds {seeds}" * (seeds < complexity.SEEDS))
+    lines.append("python -m benchmarks.paper tuned")
     timed = [own.setup for own in panels if own.timed]
     lines += [f"python -m benchmarks.paper timings {' '.join(timed)}"] if timed else []
     return "\n".join(["python -m benchmarks.paper radius", *lines])
