@@ -181,7 +181,7 @@ def _cell(family: str, method: str, m: int, n: int, seeds: int) -> list[dict[str
         return known(exponent, key)
 
     def known(exponent: int, key: tuple[str, float]) -> float:
-        return float(np.exp(np.mean([np.log(found.get(key, np.inf)) for found in tried[exponent]])))
+        return float(np.exp(np.mean([np.log(max(found.get(key, np.inf), 1.0)) for found in tried[exponent]])))
 
     for key in targets(family):
         best = min([*tried, FIRST], key=lambda e: cost(e, key))

@@ -131,7 +131,8 @@ def untuned_table(rows: pd.DataFrame) -> str:
 
 def crossing_table(found: pd.DataFrame) -> str:
     """Return the gap below which ALEG needs fewer evaluations than SMD, by n, beside what the theorems predict."""
-    sizes, rows = sorted(found[(found["method"] == "SMD")]["n"].unique()), []
+    smd = found[found["method"] == "SMD"]
+    sizes, rows = sorted(set.intersection(*(set(smd[smd["family"] == family]["n"]) for family in FAMILIES))), []
     for family in FAMILIES:
         for output in OUTPUTS:
             cells = [crossing(found, family, output, n) for n in sizes]
