@@ -5,7 +5,8 @@
     python -m benchmarks.paper forget SET-UP --methods NAME ...   drop restored runs of methods whose code has changed
     python -m benchmarks.paper radius              the radius of the set-ups with 4,000 rows per group
     python -m benchmarks.paper runs [SET-UP ...]   tune and repeat, for some set-ups or all
-    python -m benchmarks.paper complexity          evaluations until certified gaps
+    python -m benchmarks.paper complexity          evaluations until certified gaps, with the theorems' steps
+    python -m benchmarks.paper tuned               the same with tuned steps, on two families of problems
     python -m benchmarks.paper timings             seconds of the chosen settings, one run at a time
     python -m benchmarks.paper collect             keep what the page needs, in benchmarks/results/
     python -m benchmarks.paper draw                figures
@@ -14,8 +15,9 @@
     python -m benchmarks.paper figure1 [--quick]   the paper's Figure 1 with the stored settings, in the paper's layout
     python -m benchmarks.paper figure2 [--quick]   the same for Figure 2
     python -m benchmarks.paper table1 [--quick]    the paper's Table 1, measured
+    python -m benchmarks.paper commands [NAME ...] how long the quick ones take, which they announce
 
-The last three write to `--out` alone; they, `restore` and `forget` are not part of everything.
+The figures and the table write to `--out` alone; they, `commands`, `restore` and `forget` are not part of everything.
 `--seeds` and `--methods` limit the runs; what is left out is listed on the page.
 """
 
@@ -23,7 +25,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.paper import again, collect, complexity, figures, page, radius, restore, timings
+from benchmarks.paper import again, collect, complexity, figures, page, radius, restore, timings, tuned
 from benchmarks.paper.contenders import METHODS
 from benchmarks.paper.setups import KNOWN, NEAR, SETUPS, available
 from benchmarks.paper.store import RESULTS
@@ -43,8 +45,22 @@ def runs(names: list[str], seeds: int | None, methods: list[str] | None) -> None
 
 def choose_radius() -> None:
     """Choose the radius, unless that was done."""
-    if not (RESULTS / "paper_radius.parquet").exists():
+    path = RESULTS / "paper_radius.parquet"
+    if path.exists():
+        print(f"radius: chosen already; delete {path} to choose it again", flush=True)
+    else:
         radius.choose()
+
+
+def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """End with a sentence if a name is unknown, or if there is nothing to forget."""
+    setups = [] if given.stage == "commands" else given.names
+    for kind, names, known in (("set-up", setups, SETUPS), ("method", given.methods or [], METHODS)):
+        for name in names:
+            if name not in known:
+                parser.error(f"there is no {kind} {name!r}; there are: {', '.join(map(repr, known))}")
+    if given.stage == "forget" and not (given.names and given.methods):
+        parser.error("forget needs set-ups, and --methods with the names of methods")
 
 
 def draw() -> None:
@@ -60,6 +76,7 @@ def main() -> None:
         "radius": choose_radius,
         "runs": lambda: runs(given.names, given.seeds, given.methods),
         "complexity": lambda: complexity.run(given.seeds),
+        "tuned": tuned.run,
         "timings": lambda: timings.measure(available(given.names)),
         "collect": collect.collect,
         "draw": draw,
@@ -70,6 +87,7 @@ def main() -> None:
         "restore": restore.restore,
         "forget": lambda: restore.forget(given.names, given.methods or []),
         "table1": lambda: again.table1(given.quick, given.out),
+        "commands": lambda: again.measure_commands(given.names),
     }
     parser.add_argument("stage", nargs="?", default="all", choices=["all", *stages, *apart])
     parser.add_argument("names", nargs="*", metavar="SET-UP")
@@ -78,6 +96,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one seed and a tenth of CIFAR-100: minutes, not hours")
     parser.add_argument("--out", type=Path, default=Path("paper_again"), help="folder of the figures and their runs")
     given = parser.parse_args()
+    _check(parser, given)
     begun = time.perf_counter()
     if given.stage in apart:
         apart[given.stage]()

@@ -5,6 +5,7 @@ end, except for a run that ended because its certified gap was met: it is over, 
 """
 
 import json
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +16,14 @@ from scipy import stats
 
 from benchmarks.paper.contenders import METHODS, TOL
 from benchmarks.paper.runs import BUDGET
-from benchmarks.paper.setups import SETUPS
+from benchmarks.paper.setups import CIFAR_CLASSES, SETUPS
 from benchmarks.paper.store import RESULTS
 from benchmarks.paper.timings import TIMINGS, clock
 
-__all__ = ["BUDGETS", "FEWEST", "Interval", "Outcome", "Panel", "arithmetic", "compare", "geometric", "has", "panel"]
+__all__ = [
+    "BUDGETS", "FEWEST", "Interval", "Outcome", "Panel", "arithmetic", "compare", "geometric", "has",
+    "of_known_methods", "panel", "zero_values",
+]  # fmt: skip
 
 BUDGETS = (5, 10, 20, 30, 40)
 FEWEST = 5  # seeds for a t interval; fewer are shown by their range
@@ -75,7 +79,7 @@ class Panel:
 
     def __init__(self, setup: str, folder: Path | None = None):
         self.setup, folder = setup, folder or RESULTS
-        points = pd.read_parquet(folder / f"paper_{setup}.parquet")
+        points = of_known_methods(pd.read_parquet(folder / f"paper_{setup}.parquet"))
         points["seconds"] = _seconds(setup, points, folder)
         bounds = pd.read_parquet(folder / "paper_best.parquet")
         bounds = bounds[bounds["setup"] == setup].set_index("seed")
@@ -107,10 +111,13 @@ class Panel:
         """The curve of our default."""
         return DEFAULT[self.kind], "best"
 
+    def setting_of(self, curve: tuple[str, str]) -> tuple[float, ...]:
+        """Return the chosen exponents."""
+        return tuple(json.loads(next(iter(self.curves[curve].values()))["setting"].iloc[0]))
+
     def setting(self, curve: tuple[str, str]) -> str:
         """Return the chosen parameters in words; empty for a method without any."""
-        run = next(iter(self.curves[curve].values()))
-        return METHODS[curve[0]].shown(tuple(json.loads(run["setting"].iloc[0])))
+        return METHODS[curve[0]].shown(self.setting_of(curve))
 
     def solved(self, curve: tuple[str, str]) -> Interval | None:
         """Return the multiples after which runs ended with their certified gap met, if all did."""
@@ -181,6 +188,14 @@ class Panel:
         ends = [run["seconds"].max() for curve in self.timed for run in self.curves[curve].values()
                 if run["status"].iloc[0] != "converged"]  # fmt: skip
         return float(min(ends))
+
+
+def of_known_methods(points: pd.DataFrame) -> pd.DataFrame:
+    """Leave out curves of methods that no registered file adds, and say so."""
+    unknown = sorted(set(points["method"]) - METHODS.keys())
+    if unknown:
+        print(f"left out: {', '.join(unknown)}, which no file in GROUPDRO_METHODS adds", file=sys.stderr, flush=True)
+    return points[~points["method"].isin(unknown)].reset_index(drop=True)
 
 
 def _seconds(setup: str, points: pd.DataFrame, folder: Path) -> pd.Series:
@@ -269,3 +284,14 @@ def compare(
 def panel(setup: str) -> Panel:
     """Return the curves of a set-up."""
     return Panel(setup)
+
+
+def zero_values(own: Panel) -> dict[int, float]:
+    """Return the zero model's worst value on test rows, by seed."""
+    seeds = {seed for runs in own.curves.values() for seed in runs}
+    if own.kind == "gdro":
+        return dict.fromkeys(seeds, float(np.log(2.0 if SETUPS[own.setup].task == "binary" else CIFAR_CLASSES)))
+    # Our solver's first model is zero: its risks, and its excess risks, are the same on training and on test rows.
+    first = {seed: run.iloc[0] for seed, run in own.curves[own.default].items()}
+    assert all(abs(point["train"] - point["test"]) <= 1e-6 * point["test"] for point in first.values())
+    return {seed: float(first[seed if seed in first else 0]["test"]) for seed in seeds}

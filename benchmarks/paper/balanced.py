@@ -67,38 +67,17 @@ class ALEGOfThePaper(gd.solvers.ALEGTheory):
         return state
 
 
-@dataclass
-class _MpvrState(MpvrState):
-    w_total: Any = 0.0
-    q_total: Any = 0.0
-
-
 @dataclass(frozen=True)
 class Mpvr(MPVR):
-    """MPVR, which also averages its iterates z_k over all epochs."""
+    """MPVR with a balance of both players."""
 
     _: KW_ONLY
     balance: float = 1.0
 
-    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> Any:
-        begun = super().init(oracle, w, q, seed)
-        fields = {name: getattr(begun, name) for name in ("evaluation", "geometry", "w", "logits", "w_centre",
-                                                          "logit_centre", "step", "seed")}  # fmt: skip
-        state = _MpvrState(**fields)
+    def init(self, oracle: Oracle, w: np.ndarray, q: np.ndarray, seed: int) -> MpvrState:
+        state = super().init(oracle, w, q, seed)
         state.geometry, state.step = _scaled(state.geometry, self.balance), state.step * self.balance
         return state
-
-    def epoch(self, oracle: Oracle, state: Any) -> None:
-        super().epoch(oracle, state)
-        # A snapshot is the mean of an epoch's iterates, and all epochs are equally long.
-        state.w_total = state.w_total + state.evaluation.w
-        state.q_total = state.q_total + state.evaluation.q
-
-    def average(self, state: Any) -> Pair | None:
-        if np.ndim(state.q_total) == 0:
-            return None
-        total = state.q_total.sum()
-        return state.w_total / total, state.q_total / total
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,15 @@
-"""The methods, what is tuned of each, and the outputs by which it is judged."""
+"""The methods, what is tuned of each, and the outputs by which it is judged.
 
+A method of one's own is a Python file that adds a `Method` to `METHODS`. Files named in the environment variable
+`GROUPDRO_METHODS`, separated as in `PATH`, are run when this module is imported, so that every command knows them.
+"""
+
+import importlib.util
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +20,15 @@ from benchmarks.paper.setups import Setup
 from benchmarks.paper.smoothed import SmoothedLBFGS
 from groupdro.solvers.aleg_theory import mean_size
 
-__all__ = ["BUDGET", "METHODS", "OURS", "Method", "Setting"]
+__all__ = ["BUDGET", "METHODS", "OURS", "Method", "Setting", "own_methods", "register"]
 
 #: Exponents of the tuned parameters, in the order of `Method.tuned`: a factor of `STEP[name]` each. The last step of
 #: the search tries halves, such as 3.5.
 Setting = tuple[float, ...]
 STEP = {"multiplier": np.sqrt(10.0), "first": np.sqrt(10.0), "passes": 2.0, "length": 2.0, "balance": np.sqrt(10.0),
         "tilt": np.sqrt(10.0)}  # fmt: skip
+
+OTHER = np.sqrt(10.0)  # of a parameter of a method of one's own
 
 OURS = ("ALEG", "ALEM", "auto", "group SQP")
 BUDGET = 40.0  # multiples of the rows, in gradient evaluations as the paper counts them
@@ -28,6 +38,11 @@ TOL = 1e-8  # relative certified gap at which our own solvers end before the bud
 @dataclass(frozen=True)
 class Method:
     """One method.
+
+    Whatever its solver returns is judged as its `outputs`. "best" is the best certified pair so far, and "snapshot"
+    the point of `state.evaluation` with the lowest value so far: every solver has both. For the two others the solver
+    has a method of that name, which takes its state and returns a pair (w, q): "average" may return None as long as
+    there is none, and "last" may not.
 
     Attributes
     ----------
@@ -40,7 +55,7 @@ class Method:
     start : tuple of int
         Exponents at which the search starts.
     outputs : tuple of str
-        "average", "snapshot" or "last"; "best" is the best certified pair so far.
+        "average", "snapshot", "last" or "best", in the order of the tables.
     random : bool
         Whether it depends on a seed.
     like : str
@@ -57,12 +72,12 @@ class Method:
 
     def solver(self, setting: Setting, problem: gd.Problem) -> gd.solvers.Solver:
         """Return the solver at a setting."""
-        factors = {name: float(STEP[name] ** e) for name, e in zip(self.tuned, setting, strict=True)}
+        factors = {name: float(STEP.get(name, OTHER) ** e) for name, e in zip(self.tuned, setting, strict=True)}
         return self.make(problem, **factors)
 
     def shown(self, setting: Setting) -> str:
         """Return a setting in words."""
-        factors = {name: float(STEP[name] ** e) for name, e in zip(self.tuned, setting, strict=True)}
+        factors = {name: float(STEP.get(name, OTHER) ** e) for name, e in zip(self.tuned, setting, strict=True)}
         return ", ".join(f"{name} {f:,.0f}" if f >= 100 else f"{name} {f:.3g}" for name, f in factors.items())
 
     def fits(self, setup: Setup) -> bool:
@@ -139,3 +154,29 @@ METHODS: dict[str, Method] = {
     "ERMEG, first-order": Method("mero", _first_order_ermeg, ("multiplier", "first", "passes", "length"),
                                  (2, 5, 0, 1), ("average", "best")),
 }  # fmt: skip
+
+_STOCK = frozenset(METHODS)
+
+
+def own_methods() -> list[str]:
+    """Return the names of registered methods, in the order of their registration."""
+    return [name for name in METHODS if name not in _STOCK]
+
+
+def register(file: str) -> None:
+    """Run a file that adds methods to `METHODS`; other modules of its folder can be imported by it."""
+    path, known = Path(file).resolve(), dict(METHODS)
+    spec = importlib.util.spec_from_file_location(path.stem, path) if path.is_file() else None
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"GROUPDRO_METHODS names {file}, which is not a Python file.")
+    sys.path.append(str(path.parent))
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if replaced := sorted(name for name in known if METHODS.get(name) is not known[name]):
+        raise SystemExit(f"{file} replaces {', '.join(replaced)}; give methods of your own other names.")
+    if METHODS.keys() == known.keys():
+        raise SystemExit(f"{file} adds no method to METHODS of benchmarks.paper.contenders.")
+
+
+for _path in filter(None, os.environ.get("GROUPDRO_METHODS", "").split(os.pathsep)):
+    register(_path)

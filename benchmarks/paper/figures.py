@@ -15,14 +15,14 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from benchmarks.paper.analysis import Panel, has, panel
+from benchmarks.paper.analysis import Panel, has, panel, zero_values
 from benchmarks.paper.complexity import AXES, PREDICTED
-from benchmarks.paper.contenders import METHODS
+from benchmarks.paper.contenders import METHODS, own_methods
 from benchmarks.paper.runs import BUDGET
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
 
-__all__ = ["draw", "label", "save", "shown_curves"]
+__all__ = ["draw", "draw_zero", "label", "look", "save", "shown_curves", "spread_of"]
 
 plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "groupdro"}  # text as text: small files, the same each time
 SIZE = {"font.size": 8, "axes.labelsize": 8, "axes.titlesize": 8, "legend.fontsize": 8, "xtick.labelsize": 8,
@@ -54,7 +54,13 @@ LOOKS = {
     ("Sagawa", "average"): ("#56B4E9", "h", (0, (1, 2))),
     ("Sagawa", "last"): ("#56B4E9", "h", (0, (1, 2))),
     ("smoothed L-BFGS", "best"): ("#E69F00", "*", (0, (8, 2))),
+    ("MPVR", "average"): ("#009E73", "8", (0, (2, 1))),
+    ("ALEG of the paper, alterable", "average"): ("#003B5C", ">", (0, (4, 1.5))),
+    ("ALEG of the paper, alterable", "snapshot"): ("#003B5C", "<", (0, (1.2, 1))),
 }
+#: Looks of methods that a file of one's own adds, in the order of their registration.
+SPARE = [(colour, marker, (0, (5, 1))) for colour, marker in
+         (("#7F3C8D", ">"), ("#11A579", "<"), ("#E73F74", "p"), ("#80BA5A", "H"))]  # fmt: skip
 LABELS = {"auto, excess risk": "auto", "ALEG of the paper": "paper's ALEG", "ALEM of the paper": "paper's ALEM",
           "ALEG of the paper, alterable": "paper's ALEG, alterable", "ERMEG": "ERMEG, our oracle"}  # fmt: skip
 
@@ -68,24 +74,35 @@ def label(curve: tuple[str, str]) -> str:
     return name if output == "best" else f"{name}, {output}"
 
 
+def look(curve: tuple[str, str]) -> tuple:
+    """Return colour, marker and dashes of a curve: its own, those of another output, or spare ones."""
+    if curve in LOOKS:
+        return LOOKS[curve]
+    others = [known for (method, _), known in LOOKS.items() if method == curve[0]]
+    return others[0] if others else SPARE[own_methods().index(curve[0]) % len(SPARE)]
+
+
 def shown_curves(own: Panel) -> list[tuple[str, str]]:
-    """Return at most seven curves, among them our default and the rival that is best at the whole budget.
+    """Return at most seven curves, among them our default, the best rival at the whole budget, and registered methods.
 
     Of outputs or forms that share a look, it is the one that most seeds have, or the best. Others fill the remaining
     places in the order of `LOOKS`. A method that is our default under another name here is left out.
     """
     rank = {}
-    for curve in own.curves.keys() & LOOKS.keys():
+    registered = own_methods()
+    for curve in (c for c in own.curves if c in LOOKS or c[0] in registered):
         values = list(own.at(curve, BUDGET, "above").values())
         if curve != own.default and values == list(own.at(own.default, BUDGET, "above").values()):
             continue
         rank[curve] = len(values) < len(own.curves[curve]), float(np.exp(np.mean(np.log(values or [np.inf]))))
     by_look: dict[tuple, tuple[str, str]] = {}
     for curve in sorted(rank, key=lambda c: (*rank[c], c)):
-        by_look.setdefault(LOOKS[curve][:2], curve)
-    order = list(LOOKS)
+        by_look.setdefault(look(curve)[:2], curve)
+    order = [*LOOKS, *(curve for curve in own.curves if curve not in LOOKS)]
     best = min((c for c in rank if METHODS[c[0]].tuned), key=lambda c: (*rank[c], c), default=None)
-    chosen = sorted(by_look.values(), key=lambda c: (c not in (own.default, best), order.index(c)))[:MOST_CURVES]
+    chosen = sorted(
+        by_look.values(), key=lambda c: (c not in (own.default, best) and c[0] not in registered, order.index(c))
+    )[:MOST_CURVES]
     return [curve for curve in own.curves if curve in chosen]
 
 
@@ -101,12 +118,12 @@ def _grid(own: Panel, curve: tuple[str, str], x: str) -> np.ndarray:
 
 
 def _draw_curve(ax: plt.Axes, own: Panel, curve: tuple[str, str], x: str, column: str) -> None:
-    colour, marker, dashes = LOOKS[curve]
+    colour, marker, dashes = look(curve)
     grid, rows = _grid(own, curve, x), []
     for at in grid:
         values = own.at(curve, float(at), column, x)
         whole = len(values) == len(own.curves[curve])
-        rows.append((*_spread(list(values.values()), column),) if whole else (np.nan,) * 3)
+        rows.append((*spread_of(list(values.values()), column),) if whole else (np.nan,) * 3)
     mean, low, high = np.array(rows).T
     solved = own.solved(curve)
     if solved is not None and x == "multiples":
@@ -121,7 +138,7 @@ def _draw_curve(ax: plt.Axes, own: Panel, curve: tuple[str, str], x: str, column
         ax.plot(grid[last], mean[last], "x", color=colour, ms=6, mew=1.4)
 
 
-def _spread(values: list[float], column: str) -> tuple[float, float, float]:
+def spread_of(values: list[float], column: str) -> tuple[float, float, float]:
     """Return the mean over the seeds, and it minus and plus its standard error; of logarithms for suboptimalities."""
     found = np.log(values) if column == "above" else np.array(values)
     error = found.std(ddof=1) / np.sqrt(len(found)) if len(found) > 1 else 0.0
@@ -156,6 +173,8 @@ def draw_setup(name: str) -> None:
         else:
             ax.set_xlim(0, BUDGET)
         ax.spines[["top", "right"]].set_visible(False)
+    if own.default in own.curves or own.kind == "gdro":
+        draw_zero(axes[-1], float(np.mean([*zero_values(own).values()])))
     _limit_test(axes[-1], own, curves)
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(
@@ -166,11 +185,18 @@ def draw_setup(name: str) -> None:
     save(figure, RESULTS / f"paper_{name}.svg")
 
 
+def draw_zero(ax: plt.Axes, value: float) -> None:
+    """Draw the value of the zero model, which every model has to beat, across a panel."""
+    ax.axhline(value, color="#555555", lw=0.8, ls=":", label="zero model")
+    ax.annotate("zero model", (0.99, value), xycoords=("axes fraction", "data"), ha="right", va="bottom", fontsize=7)
+
+
 def _limit_test(ax: plt.Axes, own: Panel, curves: list[tuple[str, str]]) -> None:
-    """Cut off the first steps, which would hide what differs later."""
+    """Cut off the first steps, which would hide what differs later, but not the zero model."""
     values = [v for curve in curves for b in range(5, 41, 5) for v in own.at(curve, b, "test").values()]
+    lines = [float(line.get_ydata()[0]) for line in ax.lines if line.get_label() == "zero model"]
     if values:
-        low, high = min(values), float(np.quantile(values, 0.98))
+        low, high = min(values + lines), max(float(np.quantile(values, 0.98)), *lines, min(values))
         ax.set_ylim(low - 0.08 * (high - low), high + 0.08 * (high - low))
 
 

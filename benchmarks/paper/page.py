@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 import groupdro as gd
-from benchmarks.paper import complexity
-from benchmarks.paper.analysis import FEWEST, Panel, has, panel
-from benchmarks.paper.claims import claims_table, exponent_words, verdicts
+from benchmarks.paper import complexity, tuned, tuned_tables
+from benchmarks.paper.analysis import FEWEST, Panel, has, panel, zero_values
+from benchmarks.paper.claims import JUDGED, claims_table, exponent_words, verdicts
 from benchmarks.paper.contenders import METHODS, STEP, TOL
 from benchmarks.paper.figures import label
 from benchmarks.paper.optimum import reference_gap
 from benchmarks.paper.runs import BUDGET
-from benchmarks.paper.setups import CENSUS_ROWS, CIFAR_CLASSES, KNOWN, N_FEATURES, SETUPS
+from benchmarks.paper.setups import CENSUS_ROWS, KNOWN, N_FEATURES, SETUPS
 from benchmarks.paper.store import RESULTS
 from benchmarks.paper.tables import (
     best_rival_table,
@@ -32,6 +32,7 @@ from benchmarks.paper.tables import (
     value_table,
 )
 from benchmarks.paper.timings import TIMINGS, n_settings
+from benchmarks.paper.tuned_tables import root_of_m, stored
 from benchmarks.paper.tuning import BETTER, FINALISTS, FINER, UNSTABLE
 from groupdro.solvers import sqp
 
@@ -40,7 +41,22 @@ __all__ = ["PAGE", "READERS", "TEMPLATE", "for_readers", "stored_panels", "text"
 PAGE = RESULTS.parent / "RESULTS.md"
 TEMPLATE = Path(__file__).with_name("RESULTS.template.md")
 READERS = RESULTS.parents[1] / "docs" / "from_the_paper.md"
+#: Five claims in a line each: by words, what each part of the line is called, and its claim.
+SHORT = {
+    "ALEG is ahead of MPVR:": {
+        "with constant steps ": "ALEG is ahead of MPVR",
+        "with alterable ones ": "ALEG with alterable steps is ahead of MPVR",
+    },
+    "ALEG is ahead of SMD:": {"": "ALEG is ahead of SMD"},
+    "ALEG is ahead of AL-SVRE:": {"": "ALEG is ahead of AL-SVRE"},
+    "ALEM is ahead of ERMEG and TSA:": {
+        "of ERMEG with our oracle ": "ALEM is ahead of ERMEG with our oracle",
+        "of ERMEG with a first-order oracle ": "ALEM is ahead of ERMEG with a first-order oracle",
+        "of TSA ": "ALEM is ahead of TSA",
+    },
+}
 VERDICTS = re.compile(r"(<!-- verdicts.*?-->\n).*?(\n<!-- end of verdicts -->)", re.DOTALL)
+IN_SHORT = re.compile(r"(<!-- short verdicts -->\n).*?(\n<!-- end of short verdicts -->)", re.DOTALL)
 BROO_EPS = 1e-3
 FACTS = {
     "gdro_synthetic": "The paper's synthetic rule with {m} groups, {d} columns and logistic loss. The {n} rows per "
@@ -70,9 +86,33 @@ def stored_panels() -> list[Panel]:
 
 
 def for_readers() -> str:
-    """Return the page for readers of the paper, with the table of verdicts written anew."""
-    table = rows_of(["claim", "verdict"], [list(row) for row in verdicts(stored_panels()).items()])
-    return VERDICTS.sub(lambda marks: marks[1] + "\n" + table + "\n" + marks[2], READERS.read_text())
+    """Return the page for readers of the paper, with both lists of verdicts written anew."""
+    header = ["claim", *(f"at {budget}" for budget in JUDGED)]
+    found = verdicts(stored_panels())
+    table = rows_of(header, [[claim, *words] for claim, words in found.items()])
+    page = VERDICTS.sub(lambda marks: f"{marks[1]}\n{table}\n{marks[2]}", READERS.read_text())
+    return IN_SHORT.sub(lambda marks: f"{marks[1]}\n{_in_short(found)}\n{marks[2]}", page)
+
+
+def _in_short(found: dict[str, list[str]]) -> str:
+    """Return five verdicts in a line each."""
+    lines = []
+    for words, claims in SHORT.items():
+        parts = [f"{name}{_at_budgets(found[f'{claim} on training rows'])}" for name, claim in claims.items()]
+        lines.append(f"- **{words}** {'; '.join(parts)}.")
+    return "\n".join(
+        [*lines, f"- **ALEG needs fewer evaluations than MPVR by the root of m.** {root_of_m(stored()[0])}"]
+    )
+
+
+def _at_budgets(words: list[str]) -> str:
+    """Return at which budgets each verdict holds."""
+    places: dict[str, list[str]] = {}
+    for budget, verdict in zip(JUDGED, words, strict=True):
+        places.setdefault(verdict, []).append(str(budget))
+    if len(places) == 1:
+        return f"{next(iter(places))} at all four budgets"
+    return ", ".join(f"{verdict} at {' and '.join(at)}" for verdict, at in places.items())
 
 
 def text() -> str:
@@ -106,7 +146,7 @@ def text() -> str:
         complexity_table=complexity_table(pd.read_parquet(RESULTS / "paper_complexity.parquet")),
         sections="\n\n".join(_section(own) for own in panels), exponent_words=exponent_words(),
         not_run=_not_run(panels), commands=_commands(panels),
-        **_complexity_facts(), **_broo(),
+        alterable=_alterable(panels), **_complexity_facts(), **_tuned_facts(), **_broo(),
     )  # fmt: skip
     return re.sub(r"e([+-])0(\d)", r"e\1\2", filled)  # 1e-8, not 1e-08
 
@@ -160,6 +200,12 @@ def _tuned_words(panels: list[Panel]) -> str:
     return words + (f" Not yet, so that seed 0 alone decided: {'; '.join(first)}." if first else "")
 
 
+def _alterable(panels: list[Panel]) -> str:
+    """Return on which set-ups alterable steps were run."""
+    method = "ALEG of the paper, alterable"
+    return "; ".join(SETUPS[own.setup].title for own in panels if method in {name for name, _ in own.curves})
+
+
 def _alem_words(panels: list[Panel]) -> str:
     """Return on which set-ups the stored runs of ALEM are older than its first stage."""
     curve = "ALEM of the paper", "average"
@@ -210,17 +256,6 @@ def _zero_words(own: Panel) -> str:
     shown = least if least == most else f"{least} to {most}, by seed"
     return (f"The zero model has {shown}; at {BUDGET:g} multiples {sum(runs)} of {len(runs)} runs are below it, and "
             f"the lowest mean is {means[lowest]:.4f} ({label(lowest)}).")  # fmt: skip
-
-
-def zero_values(own: Panel) -> dict[int, float]:
-    """Return the zero model's worst value on test rows, by seed."""
-    seeds = {seed for runs in own.curves.values() for seed in runs}
-    if own.kind == "gdro":
-        return dict.fromkeys(seeds, float(np.log(2.0 if SETUPS[own.setup].task == "binary" else CIFAR_CLASSES)))
-    # Our solver's first model is zero: its risks, and its excess risks, are the same on training and on test rows.
-    first = {seed: run.iloc[0] for seed, run in own.curves[own.default].items()}
-    assert all(abs(point["train"] - point["test"]) <= 1e-6 * point["test"] for point in first.values())
-    return {seed: float(first[seed if seed in first else 0]["test"]) for seed in seeds}
 
 
 def _facts(own: Panel) -> str:
@@ -313,6 +348,7 @@ def _commands(panels: list[Panel]) -> str:
         lines.append(line + f" --methods {names}" * (len(run) < len(fitting)))
     seeds = pd.read_parquet(RESULTS / "paper_complexity.parquet")["seed"].nunique()
     lines.append("python -m benchmarks.paper complexity" + f" --seeds {seeds}" * (seeds < complexity.SEEDS))
+    lines.append("python -m benchmarks.paper tuned")
     timed = [own.setup for own in panels if own.timed]
     lines += [f"python -m benchmarks.paper timings {' '.join(timed)}"] if timed else []
     return "\n".join(["python -m benchmarks.paper radius", *lines])
@@ -343,6 +379,21 @@ def _complexity_facts() -> dict[str, str]:
         "c_seeds": str(rows["seed"].nunique()), "c_log": f"{_log_slope():.2f}",
         "c_first": f"{complexity.TSA_STEPS:g} / eps^2",
     }  # fmt: skip
+
+
+def _tuned_facts() -> dict[str, str]:
+    """Return the tables of tuned steps, and how they were measured."""
+    found, untuned = tuned_tables.stored()
+    lengths = {name: f"{v:g}" for name, v in (("t_seeds", tuned.SEEDS), ("t_passes", tuned.MOST_PASSES),
+                                              ("t_m", tuned.M), ("t_n", tuned.N))}  # fmt: skip
+    return lengths | {
+        "t_ratio": tuned_tables.ratio_table(found),
+        "t_factors": tuned_tables.factor_table(found),
+        "t_crossing": tuned_tables.crossing_table(found),
+        "t_untuned": tuned_tables.untuned_table(untuned),
+        "t_local": tuned_tables.local_table(found, pd.read_parquet(RESULTS / "paper_complexity.parquet")),
+        "t_words": tuned_tables.root_of_m(found),
+    }
 
 
 def _log_slope() -> float:

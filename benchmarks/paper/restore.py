@@ -11,10 +11,12 @@ import shutil
 import numpy as np
 import pandas as pd
 
+from benchmarks.paper.analysis import of_known_methods
+from benchmarks.paper.contenders import METHODS
 from benchmarks.paper.runs import place_of
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import CACHE, RESULTS
-from benchmarks.paper.tuning import CHOSEN, ENDED, FORGOTTEN, REFINED, TRIED, names_in
+from benchmarks.paper.tuning import CHOSEN, ENDED, FORGOTTEN, REFINED, TRIED, is_refined, names_in
 
 __all__ = ["forget", "restore"]
 
@@ -26,7 +28,7 @@ def restore() -> None:
         stored, folder = RESULTS / f"paper_{name}.parquet", CACHE / name
         if folder.exists() or not stored.exists():
             continue
-        curves = pd.read_parquet(stored).assign(wall=np.nan)
+        curves = of_known_methods(pd.read_parquet(stored)).assign(wall=np.nan)
         chosen: dict[str, dict[str, list[int]]] = {}
         for (method, output), part in curves.groupby(["method", "output"], sort=False):
             chosen.setdefault(method, {})[output] = json.loads(part["setting"].iloc[0])
@@ -37,8 +39,8 @@ def restore() -> None:
         (folder / CHOSEN).write_text(json.dumps(chosen))
         (folder / ENDED).write_text(json.dumps(list(chosen)))
         own = tried[tried["setup"] == name]
-        finer = {row.method for row in own.itertuples() if not float(json.loads(row.setting)[0]).is_integer()}
-        (folder / REFINED).write_text(json.dumps([method for method in chosen if method in finer]))
+        finished = [m for m in chosen if METHODS[m].tuned and _is_refined(name, m, own, chosen[m])]
+        (folder / REFINED).write_text(json.dumps(finished))
         own.to_parquet(folder / TRIED, index=False)
         known = best[best["setup"] == name]
         if setup.kind == "gdro":
@@ -48,11 +50,24 @@ def restore() -> None:
         print(f"{name}: {len(chosen)} methods, {curves['seed'].nunique()} seeds restored", flush=True)
 
 
+def _is_refined(setup: str, method: str, tried: pd.DataFrame, chosen: dict[str, list[int]]) -> bool:
+    """Return whether the search of every output of a method has ended on all tuning seeds."""
+    for output, setting in chosen.items():
+        own = tried[(tried["method"] == method) & (tried["output"] == output)]
+        known = {tuple(json.loads(key)): set(part["seed"]) for key, part in own.groupby("setting")}
+        if not is_refined(setup, method, tuple(setting), known):
+            return False
+    return True
+
+
 def forget(setups: list[str], methods: list[str]) -> None:
     """Drop all runs of methods whose code has changed, so that they are tuned from the beginning.
 
     What is stored of them stays until their new runs are complete.
     """
+    unrestored = [setup for setup in setups if not (CACHE / setup / TRIED).exists()]
+    if unrestored:
+        raise SystemExit(f"{', '.join(unrestored)}: nothing was restored that could be forgotten; run 'restore' first.")
     for setup in setups:
         folder = CACHE / setup
         for method in methods:

@@ -12,7 +12,7 @@ from benchmarks.paper.contenders import METHODS, OURS
 from benchmarks.paper.figures import label
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import RESULTS
-from benchmarks.paper.tuning import FINER
+from benchmarks.paper.tuning import is_refined
 
 __all__ = [
     "best_rival_table",
@@ -202,7 +202,7 @@ def _tried(own: Panel, curve: tuple[str, str]) -> tuple[tuple[float, ...], dict[
     known: dict[tuple[float, ...], set[int]] = {}
     for row in rows.itertuples():
         known.setdefault(tuple(json.loads(row.setting)), set()).add(int(row.seed))
-    return tuple(json.loads(next(iter(own.curves[curve].values()))["setting"].iloc[0])), known
+    return own.setting_of(curve), known
 
 
 def n_tuning_seeds(own: Panel, curve: tuple[str, str]) -> int:
@@ -212,9 +212,8 @@ def n_tuning_seeds(own: Panel, curve: tuple[str, str]) -> int:
 
 
 def has_finer_steps(own: Panel, curve: tuple[str, str]) -> bool:
-    """Return whether both neighbours of the last search were tried."""
-    best, known = _tried(own, curve)
-    return all((best[0] + step, *best[1:]) in known for step in (-FINER, FINER))
+    """Return whether both neighbours of the last search were tried on every tuning seed."""
+    return is_refined(own.setup, curve[0], *_tried(own, curve))
 
 
 def settings_table(own: Panel) -> str:
@@ -224,8 +223,9 @@ def settings_table(own: Panel) -> str:
         if METHODS[curve[0]].tuned:
             seeds, finer = n_tuning_seeds(own, curve), has_finer_steps(own, curve)
             on = f"{seeds}, {'with' if finer else 'without'} finer steps" if seeds > 1 else "seed 0"
-            rows.append([label(curve), own.setting(curve), str(len(_tried(own, curve)[1])), on])
-    return rows_of(["method", "setting", "settings tried", "chosen on seeds"], rows)
+            ended = "yes" if finer else "no: kept out of verdicts"
+            rows.append([label(curve), own.setting(curve), str(len(_tried(own, curve)[1])), on, ended])
+    return rows_of(["method", "setting", "settings tried", "chosen on seeds", "search ended"], rows)
 
 
 def slopes(rows: pd.DataFrame) -> dict[tuple[str, str, str], tuple[float, float, int, int]]:

@@ -10,7 +10,7 @@ Each output of a method (average, snapshot, last point) is tuned for itself.
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -21,7 +21,7 @@ from benchmarks.paper.runs import BUDGET, place_of, prepared, setting_of, stored
 from benchmarks.paper.setups import SETUPS
 from benchmarks.paper.store import CACHE
 
-__all__ = ["at_budget", "chosen", "climb", "names_in", "over_seeds", "tune"]
+__all__ = ["at_budget", "chosen", "climb", "is_refined", "names_in", "over_seeds", "tune", "tuning_seeds"]
 
 #: Files of a set-up: settings found; methods whose search on seed 0 has ended, and that on all tuning seeds too, and
 #: those of which all that was restored was dropped.
@@ -109,15 +109,20 @@ def _cost(setup_name: str, name: str, output: str, seed: int = 0) -> Callable[[S
 
 
 def chosen(setup_name: str) -> dict[str, dict[str, Setting]]:
-    """Return the settings found so far: method, output, setting."""
+    """Return the settings found so far of all methods that are known: method, output, setting."""
+    found = _all_chosen(setup_name).items()
+    return {name: {output: tuple(s) for output, s in outputs.items()} for name, outputs in found if name in METHODS}
+
+
+def _all_chosen(setup_name: str) -> dict[str, dict[str, list[float]]]:
+    """Return the settings found so far, also of methods that are registered no more."""
     path = CACHE / setup_name / CHOSEN
-    stored = json.loads(path.read_text()) if path.exists() else {}
-    return {name: {output: tuple(s) for output, s in outputs.items()} for name, outputs in stored.items()}
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def _choose(setup_name: str, name: str, output: str, setting: Setting) -> None:
-    found = chosen(setup_name)
-    found.setdefault(name, {})[output] = setting
+    found = _all_chosen(setup_name)
+    found.setdefault(name, {})[output] = list(setting)
     path = CACHE / setup_name / CHOSEN
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(found))
@@ -187,14 +192,25 @@ def over_seeds(costs: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(costs)))) if np.isfinite(most) and most <= UNSTABLE * least else np.inf
 
 
+def tuning_seeds(setup_name: str, name: str) -> range:
+    """Return the seeds on which a method's setting is chosen: one if all runs would be the same."""
+    setup = SETUPS[setup_name]
+    return setup.tuning_seeds if setup.new_data or METHODS[name].random else range(1)
+
+
+def is_refined(setup_name: str, name: str, best: Setting, tried: Mapping[Setting, Collection[int]]) -> bool:
+    """Return whether a setting and both neighbours of the last search were tried, each on every tuning seed."""
+    needed = set(tuning_seeds(setup_name, name))
+    return all(needed <= set(tried.get(_moved(best, step), ())) for step in (0, -FINER, FINER))
+
+
 def refine(setup_name: str, name: str) -> None:
     """Choose each output's setting on all tuning seeds: among the best of seed 0, then with the first parameter finer.
 
     The first parameter is the step's multiplier, whose neighbours are here half as far as before, and are tried until
     neither is better.
     """
-    method, setup = METHODS[name], SETUPS[setup_name]
-    seeds = setup.tuning_seeds if setup.new_data or method.random else range(1)
+    method, seeds = METHODS[name], tuning_seeds(setup_name, name)
     new = {s for output in method.outputs for s in ranked(setup_name, name, output)[:FINALISTS]}
     costs: dict[str, dict[Setting, list[float]]] = {output: {} for output in method.outputs}
     best: dict[str, Setting] = {}

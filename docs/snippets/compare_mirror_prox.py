@@ -1,12 +1,12 @@
-"""Mirror prox beside ALEG, at equal budgets."""
+"""Mirror prox among the methods of the paper: a file for GROUPDRO_METHODS."""
 
 from benchmarks.paper.contenders import METHODS, Method
-from benchmarks.paper.runs import curve_of
 from mirror_prox import MirrorProx
 
-METHODS["mirror prox"] = Method("gdro", lambda _: MirrorProx())
 
-for name in ("mirror prox", "ALEG"):
-    points = curve_of("gdro_synthetic", name, setting=(), seed=0)
-    value, multiples = points[["train", "multiples"]].iloc[-1]
-    print(f"{name}: {value:.4f} after {multiples:.1f} multiples of the rows")
+def make(_, balance=1.0):
+    """Return the solver for a problem, with a tuned step of the group weights."""
+    return MirrorProx(balance=10.0 * balance)
+
+
+METHODS["mirror prox"] = Method("gdro", make, tuned=("balance",), start=(0,))

@@ -18,6 +18,8 @@ from groupdro.run.solver import SOLVERS
 from tests.distributed.thread_comm import run_workers
 from tests.pairs import every_pair
 from tests.reference.convex import group_minima, worst_value
+from tests.reference.naive_mpvr import naive_mpvr
+from tests.solvers.test_aleg_theory import signed_groups, small_problem
 
 LOSSES = {
     "logistic": gd.losses.Logistic(),
@@ -260,6 +262,30 @@ def test_fused_steps_of_mpvr_equal_the_readable_ones(sampling, monkeypatch):
             monkeypatch.setattr(type(problem.data), "flat", lambda *_, **__: None)
         runs.append(gd.solve(problem, MPVR(5.0, sampling=sampling), tol=0.0, max_passes=8, seed=3))
     np.testing.assert_allclose(runs[0].w, runs[1].w, atol=1e-10)
+
+
+def test_algorithm_3_is_a_plain_transcription_of_it():
+    problem, radius, epochs, K = small_problem(sizes=(3, 5, 2), radius=2.0), 2.0, 4, 6
+    solver = MPVR(epoch_length=K, half_steps=True)
+
+    def stop(progress):
+        return progress.latest.epoch >= epochs
+
+    draws = []
+    for s in range(epochs):
+        plan, members = solver.draw(problem, K, np.random.default_rng([5, s]))
+        places = members[:, 0] - problem.data.offsets[plan.groups[:, 0]]
+        draws.append([*zip(plan.groups[:, 0], places, strict=True)])
+    (ws, qs), (w, q) = naive_mpvr(signed_groups(problem), radius, draws)
+    states = []
+    found = gd.solve(problem, solver, tol=0.0, seed=5, callbacks=[lambda p: states.append(p.state), stop])
+    np.testing.assert_allclose(found.average.w, w, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found.average.q, q, rtol=0, atol=1e-12)
+    at = states[-1].evaluation
+    np.testing.assert_allclose(np.append(at.w, at.q), np.append(ws, qs), rtol=0, atol=1e-12)
+    compiled = gd.solve(problem, MPVR(epoch_length=K), tol=0.0, seed=5, callbacks=[stop])
+    assert compiled.trace[-1].gap == pytest.approx(found.trace[-1].gap, rel=1e-9)
+    assert np.abs(compiled.average.w - w).max() > 1e-9  # that of the iterates
 
 
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=12))

@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import re
-import runpy
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -152,18 +150,62 @@ def test_the_solver_runs_over_workers(snippets):
     assert_workers_agree(PROBLEMS["penalty"](), "mirror_prox", 1e-4, atol=1e-8)
 
 
-def test_the_solver_runs_in_the_benchmark(monkeypatch, tmp_path, capsys):
+def test_a_registered_solver_is_tuned_collected_tabulated_and_drawn(monkeypatch, tmp_path, capsys):
     pytest.importorskip("pandas")
     small = pytest.importorskip("tests.benchmarks.test_paper", reason="needs pandas, pyarrow and matplotlib")
     small.use_small_problem(monkeypatch, tmp_path)
-    monkeypatch.syspath_prepend(str(DOCS / "snippets"))
-    runpy.run_path(str(DOCS / "snippets" / "compare_mirror_prox.py"))
-    from benchmarks.paper.contenders import METHODS
+    from benchmarks.paper import again, analysis, collect, contenders, figures, tables, tuning
 
-    del METHODS["mirror prox"]
-    printed = capsys.readouterr().out
-    assert re.search(r"mirror prox: 0\.\d+ after", printed)
-    assert re.search(r"ALEG: 0\.\d+ after", printed)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for module in (again, figures):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    own, stock, setup = "mirror prox", dict(contenders.METHODS), "gdro_synthetic"
+    try:
+        contenders.register(str(DOCS / "snippets" / "compare_mirror_prox.py"))
+        tuning.tune(setup, ["auto", own])
+        tuning.repeat(setup, ["auto", own], 2)
+        collect.collect()
+        analysis.panel.cache_clear()
+        panel = analysis.panel(setup)
+        assert {(own, "best"), ("auto", "best")} == set(panel.curves)
+        assert own in tables.value_table(panel)
+        assert "balance" in tables.settings_table(panel)
+        assert own in tables.default_table([panel])[0]
+        assert (own, "best") in figures.shown_curves(panel)
+        figures.draw_setup(setup)
+        again.draw_stored()
+        for file in ("paper_gdro_synthetic.svg", "paper_figure1.svg", "paper_figure1_with_ours.svg"):
+            assert own in (tmp_path / "results" / file).read_text()
+    finally:
+        for name in contenders.METHODS.keys() - stock.keys():
+            del contenders.METHODS[name]
+        analysis.panel.cache_clear()
+    capsys.readouterr()
+    assert set(analysis.Panel(setup).curves) == {("auto", "best")}
+    assert own in capsys.readouterr().err
+    collect.collect()  # keeps the curves of a method that is known no more
+    assert own in set(analysis.pd.read_parquet(tmp_path / "results" / f"paper_{setup}.parquet")["method"])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "not a Python file"),
+        ("", "adds no method"),
+        ("from benchmarks.paper.contenders import METHODS\nMETHODS['MPVR'] = METHODS['SMD']", "replaces MPVR"),
+    ],
+)
+def test_a_file_that_registers_nothing_of_its_own_is_refused(monkeypatch, tmp_path, text, words):
+    contenders = pytest.importorskip("benchmarks.paper.contenders", reason="needs pandas")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file, mpvr = tmp_path / "mine.py", contenders.METHODS["MPVR"]
+    if text is not None:
+        file.write_text(text)
+    try:
+        with pytest.raises(SystemExit, match=words):
+            contenders.register(str(file))
+    finally:
+        contenders.METHODS["MPVR"] = mpvr
 
 
 # ---------------------------------------------------------------------- the loss

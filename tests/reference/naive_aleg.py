@@ -78,12 +78,30 @@ def published_aleg(groups, radius, draws, shift=None):
     return naive_aleg(groups, radius, draws, [[eta] * K] * S, [[1 / K] * K] * S, shift)[2]
 
 
-def published_alem(groups, radius, draws, draws_alone):
+def first_stage_steps(groups, K, reading):
+    """How far w moves along a gradient of a group alone, without any scaled norm, by the reading of the first stage.
+
+    "theorem": 1 / (L sqrt(5 K)), the end of the range in Theorem 5.2, with the smoothness L of all rows. "group":
+    1 / (sqrt(2) L_i sqrt(5 K)), where L_i is that of the group's own rows and sqrt(2) what Lemma 4.3 leaves of
+    sqrt(2 D^2 L^2 + G^2 ln m) for a single group.
+    """
+    smoothness = np.array([max(x @ x for x in group) / 4 for group in groups])
+    if reading == "theorem":
+        return np.full(len(groups), 1 / (smoothness.max() * np.sqrt(5 * K)))
+    return 1 / (smoothness * np.sqrt(10 * K))
+
+
+def published_alem(groups, radius, draws, draws_alone, reading="group"):
     """Run Algorithm 2: ALEG on every group alone, then on the risks minus those of the averages.
 
     draws_alone : draws_alone[i] is that of group i alone, in the form of draws with a single group.
     Returns the groups' models, their risks, and the average (w, q) of the second stage.
     """
-    models = np.array([published_aleg([group], radius, draws_alone[i])[0] for i, group in enumerate(groups)])
+    S, K = len(draws_alone[0]), len(draws_alone[0][0])
+    models = []
+    for group, step, alone in zip(groups, first_stage_steps(groups, K, reading), draws_alone, strict=True):
+        eta = step / radius**2  # by which naive_aleg multiplies steps of w
+        models.append(naive_aleg([group], radius, alone, [[eta] * K] * S, [[1 / K] * K] * S)[2][0])
+    models = np.array(models)
     risks = np.array([np.mean([phi(x @ w) for x in group]) for group, w in zip(groups, models, strict=True)])
     return models, risks, published_aleg(groups, radius, draws, risks)

@@ -30,14 +30,15 @@ def test_algorithm_1_with_the_theorems_parameters(sizes):
     np.testing.assert_allclose(pair(found), np.append(w, q), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("reading", ["group", "theorem"])
 @pytest.mark.parametrize("sizes", [(4, 4, 4), (3, 5, 2, 4, 6)])
-def test_algorithm_2_with_the_theorems_parameters(sizes):
+def test_algorithm_2_with_the_theorems_parameters(sizes, reading):
     problem, K, m = small_problem(sizes=sizes, radius=RADIUS), round(np.mean(sizes)), len(sizes)
     paper = gd.solvers.ALEGTheory()
-    alem = gd.solvers.ALEM(paper, paper, stage_one_epochs=EPOCHS)
+    alem = gd.solvers.ALEM(paper, paper, stage_one_epochs=EPOCHS, stage_one_step=reading)
     found = gd.solve(problem, alem, tol=0.0, atol=0.0, seed=SEED, callbacks=[stop_after])
     alone = [drawn(problem.group(i), K) for i in range(m)]
-    models, risks, (w, q) = published_alem(signed_groups(problem), RADIUS, drawn(problem, K), alone)
+    models, risks, (w, q) = published_alem(signed_groups(problem), RADIUS, drawn(problem, K), alone, reading)
     np.testing.assert_allclose(found.group_minima.models, models, rtol=0, atol=1e-12)
     np.testing.assert_allclose(found.group_minima.upper, risks, rtol=0, atol=1e-12)
     np.testing.assert_allclose(pair(found), np.append(w, q), rtol=0, atol=1e-12)
@@ -45,6 +46,46 @@ def test_algorithm_2_with_the_theorems_parameters(sizes):
     n = problem.n_rows
     assert found.counters.grad_evals_paper == (n + EPOCHS * (n + 2 * K * m)) * 2
     assert found.counters.row_reads == (n + EPOCHS * (n + K * m)) * 2 + n
+
+
+def test_the_two_readings_of_the_first_stages_step_differ():
+    problem, paper = small_problem(sizes=(30, 40, 20), radius=RADIUS), gd.solvers.ALEGTheory()
+    first, second = (
+        gd.solve(problem, gd.solvers.ALEM(paper, paper, stage_one_epochs=5, stage_one_step=reading), tol=0.0,
+                 atol=0.0, max_passes=15).group_minima
+        for reading in ("group", "theorem")
+    )  # fmt: skip
+    assert np.abs(first.models - second.models).max() > 1e-3
+
+
+def test_a_first_stages_step_that_cannot_be_taken_is_refused():
+    paper = gd.solvers.ALEGTheory()
+    with pytest.raises(ValueError, match="needs ALEGTheory"):
+        gd.solvers.ALEM(gd.solvers.GroupSQP(), stage_one_epochs=2, stage_one_step="theorem")
+    with pytest.raises(ValueError, match="'group'"):
+        gd.solvers.ALEM(paper, paper, stage_one_epochs=2, stage_one_step="mean")
+    problem = small_problem(sizes=(4, 4, 4), radius=RADIUS)
+    penalised = gd.Problem(problem.data, problem.loss, gd.domains.L2Domain(penalty=0.1))
+    alem = gd.solvers.ALEM(paper, paper, stage_one_epochs=2, stage_one_step="theorem")
+    with pytest.raises(ValueError, match="needs a ball"):
+        gd.solve(penalised, alem)
+
+
+def test_a_lipschitz_constant_of_ones_own_scales_the_step_and_is_refused_if_too_small():
+    problem = small_problem(sizes=(4, 4, 4), radius=RADIUS)
+
+    def stop(progress):
+        return progress.latest.epoch >= 2
+
+    def average(**given):
+        return gd.solve(problem, gd.solvers.ALEGTheory(**given), tol=0.0, callbacks=[stop]).average.w
+
+    np.testing.assert_allclose(
+        average(lipschitz=1e4), average(lipschitz=2e4, multiplier=2, guarantee=False), rtol=1e-12
+    )
+    with pytest.raises(ValueError, match="lipschitz must be at least"):
+        average(lipschitz=1e-6)
+    average(lipschitz=1e-6, guarantee=False)
 
 
 def test_the_first_stage_subtracts_the_risk_of_the_average_or_of_the_best_model():

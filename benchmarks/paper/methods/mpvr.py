@@ -16,7 +16,8 @@ from groupdro.problem import Problem
 from groupdro.run.solver import BOUNDED, Requirement, Solver, State
 from groupdro.solvers.step_sizes import check_multiplier
 from groupdro.solvers.steps import InnerLoop, steps_of
-from groupdro.utils.arguments import check_choice, check_whole
+from groupdro.solvers.steps.readable import ReadableSteps
+from groupdro.utils.arguments import check_choice, check_flag, check_whole
 from groupdro.utils.types import Floats, Indices
 
 __all__ = ["MPVR", "MpvrState", "sampling_constant"]
@@ -57,6 +58,28 @@ class MpvrState(State):
     logit_centre: Floats
     step: float
     seed: int
+    w_total: Floats
+    q_total: Floats
+
+
+class _HalfSteps(ReadableSteps):
+    """Plain steps of the algorithm, which also sum up the half steps z_{k+1/2}."""
+
+    def __init__(self, loop: InnerLoop):
+        super().__init__(loop)
+        self.w_total = np.zeros_like(loop.at.w)
+        self.q_total = np.zeros_like(loop.at.q)
+
+    def run(self, plan: BatchPlan, members: Indices) -> None:
+        """Make one step per row of `members`, each from its own half step."""
+        loop, weighting = self.loop, self.loop.problem.weight_geometry()
+        for k in range(len(members)):
+            w_centre = loop.alpha * loop.w_centre + (1.0 - loop.alpha) * loop.w
+            q_centre = loop.alpha * loop.logit_centre + (1.0 - loop.alpha) * loop.logits
+            self.w_total += loop.geometry.point(loop.geometry.step(w_centre, loop.w_steps, loop.gradient))
+            self.q_total += weighting.point(weighting.step(q_centre, loop.q_step, -loop.values))
+            one = slice(k, k + 1)
+            super().run(BatchPlan(1, plan.groups[one], plan.weights[one]), members[one])
 
 
 @dataclass(frozen=True)
@@ -74,6 +97,9 @@ class MPVR(Solver):
         How the sample is drawn.
     epoch_length : int, optional
         K; by default half the number of rows, as its authors recommend.
+    half_steps : bool
+        Whether to average the half steps z_{k+1/2}, as Algorithm 3 does. The steps are then NumPy calls, and much
+        slower. Otherwise the average is that of the iterates z_{k+1}, which compiled steps keep.
     """
 
     name = "mpvr"
@@ -82,10 +108,12 @@ class MPVR(Solver):
     _: KW_ONLY
     sampling: Sampling = "importance"
     epoch_length: int | None = None
+    half_steps: bool = False
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
         check_choice(self.sampling, "sampling", ("importance", "uniform"))
+        check_flag(self.half_steps, "half_steps")
         if self.epoch_length is not None:
             check_whole(self.epoch_length, "epoch_length", least=1)
 
@@ -108,7 +136,8 @@ class MPVR(Solver):
         lipschitz = sampling_constant(problem, geometry, self.sampling)
         step = 0.99 * self.multiplier / (np.sqrt(self.length(problem)) * lipschitz) if lipschitz > 0 else 1.0
         mirror, logits = geometry.mirror(w), weighting.mirror(q)
-        return MpvrState(at, geometry, mirror, logits, mirror, logits, float(step), seed)
+        sums = np.zeros_like(at.w), np.zeros_like(at.q)
+        return MpvrState(at, geometry, mirror, logits, mirror, logits, float(step), seed, *sums)
 
     def epoch(self, oracle: Oracle, state: MpvrState) -> None:
         """Make K steps, move the snapshot to their mean, and make a pass there."""
@@ -127,7 +156,7 @@ class MPVR(Solver):
             logit_centre=state.logit_centre,
         )
         rng = np.random.default_rng([state.seed, state.epoch])
-        steps = steps_of(loop, SINGLE_ROWS)
+        steps = _HalfSteps(loop) if self.half_steps else steps_of(loop, SINGLE_ROWS)
         seconds = 1e-9 * (10.0 * np.prod(problem.shape) ** 0.9 + 20.0 * problem.n_groups)
         piece = max(1, int(_SECONDS_PER_PIECE / seconds))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -138,6 +167,15 @@ class MPVR(Solver):
         state.w, state.logits = loop.iterate(), loop.logits
         state.w_centre, state.logit_centre = loop.mean_mirror(), loop.logit_total / K
         state.evaluation = oracle.evaluate(loop.mean_point(), loop.mean_weights())
+        # All epochs are equally long, and a snapshot is the mean of an epoch's iterates.
+        half = isinstance(steps, _HalfSteps)
+        state.w_total = state.w_total + (steps.w_total / K if half else state.evaluation.w)
+        state.q_total = state.q_total + (steps.q_total / K if half else state.evaluation.q)
+
+    def average(self, state: MpvrState) -> tuple[Floats, Floats] | None:
+        """Return the average of all half steps, the output of Algorithm 3, or of all iterates; None without any."""
+        total = float(state.q_total.sum())
+        return (state.w_total / total, state.q_total / total) if total else None
 
     def draw(self, problem: Problem, n: int, rng: np.random.Generator) -> tuple[BatchPlan, Indices]:
         """Draw one member for each of n steps, with its group and its weight in the estimate."""

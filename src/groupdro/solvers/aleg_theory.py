@@ -11,7 +11,7 @@ from groupdro.oracle import Oracle
 from groupdro.problem import Problem
 from groupdro.run.solver import BOUNDED, BOUNDED_CURVATURE, Requirement, Solver, State
 from groupdro.solvers.step_sizes import Schedule, Schedules, check_multiplier, saddle_constant
-from groupdro.utils.arguments import check_choice, check_flag
+from groupdro.utils.arguments import check_choice, check_flag, check_number
 from groupdro.utils.types import Floats
 
 __all__ = ["ALEGTheory", "Player", "TheoryState", "mean_size"]
@@ -90,8 +90,11 @@ class ALEGTheory(Solver):
     multiplier : float
         Factor of the default step size, the parameter to tune. The theorem holds up to 1.
     constant : {"paper", "tight"}
-        Which bound on the Lipschitz constant L_z to use: the published one, or a smaller one that is equally rigorous
-        and allows steps that are up to sqrt(2) times as long.
+        Which bound on the Lipschitz constant L_z to use: the published one, or a smaller one that is equally rigorous.
+        It takes the root mean square of a group's smoothness in place of the largest of a row, and so allows steps that
+        are longer by a factor that depends on the data; of the bounds with the same smoothness, up to sqrt(2).
+    lipschitz : float, optional
+        A bound on L_z of your own, in place of `constant`.
     guarantee : bool
         Whether to refuse schedules and domains that the theorem does not cover.
 
@@ -111,10 +114,13 @@ class ALEGTheory(Solver):
     _: KW_ONLY
     multiplier: float = 1.0
     constant: Literal["paper", "tight"] = "paper"
+    lipschitz: float | None = None
     guarantee: bool = True
 
     def __post_init__(self) -> None:
         check_multiplier(self.multiplier)
+        if self.lipschitz is not None:
+            check_number(self.lipschitz, "lipschitz", positive=True)
         check_choice(self.constant, "constant", ("paper", "tight"))
         check_flag(self.guarantee, "guarantee")
 
@@ -134,7 +140,14 @@ class ALEGTheory(Solver):
         at = oracle.evaluate(w, weighting.interior(q))
         geometry = problem.bounded_geometry(at.w, at.group_risks)
         length = mean_size(problem) if self.epoch_length is None else self.epoch_length
-        L_z = saddle_constant(problem, geometry, self.constant)
+        L_z = self.lipschitz
+        if L_z is None:
+            L_z = saddle_constant(problem, geometry, self.constant)
+        elif self.guarantee and L_z < (proven := saddle_constant(problem, geometry, "tight")) * (1.0 - 1e-12):
+            raise ValueError(
+                f"lipschitz must be at least {proven:.6g} for the theorem to hold, got {L_z!r}. "
+                "Pass guarantee=False to run it anyway."
+            )
         schedules = Schedules(length, self.alpha, self.step, L_z, self.multiplier)
         if self.guarantee:
             for s in range(schedules.n_listed):

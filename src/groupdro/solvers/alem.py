@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from groupdro.run.stages import Budget, Preparation, Prepared, Stage
 from groupdro.solvers.aleg_theory import ALEGTheory, mean_size
 from groupdro.solvers.auto import Auto
 from groupdro.solvers.minima_stages import MinimaAsNeeded, MinimaOnce
-from groupdro.utils.arguments import check_flag, check_kind, check_number, check_whole
+from groupdro.utils.arguments import check_choice, check_flag, check_kind, check_number, check_whole
 from groupdro.utils.types import Floats
 
 __all__ = ["ALEM", "MinimaOfAverages"]
@@ -48,6 +49,11 @@ class ALEM(Solver):
         Epochs of a given `stage_one` on each group alone, instead of passes. Excess risks are then over each group's
         average iterate, as in Algorithm 2, and epochs of `ALEGTheory` without a length of their own are as long as
         groups are on average. The averages are in ``Result.group_minima.models``.
+    stage_one_step : {"group", "theorem"}
+        The step of `ALEGTheory` on each group alone in these epochs, at ``multiplier=1``. "group" is Lemma 4.3 with
+        that group as the only one: its own smoothness L_i gives steps of w of 1 / (L_i sqrt(10 K)). "theorem" is
+        Theorem 5.2 as printed, 1 / (L sqrt(5 K)) with the smoothness L of all rows, and needs a ball. The proof covers
+        both. Groups of short rows advance faster with the first.
     every_group : bool
         Whether to find the minima of groups far from the worst to the tolerance too. The worst excess risk does not
         depend on them, but the excess risks of these groups and their average do. The estimators set this.
@@ -61,9 +67,11 @@ class ALEM(Solver):
     _: KW_ONLY
     stage_one_passes: float | None = None
     stage_one_epochs: int | None = None
+    stage_one_step: Literal["group", "theorem"] = "group"
     every_group: bool = False
 
     def __post_init__(self) -> None:
+        check_choice(self.stage_one_step, "stage_one_step", ("group", "theorem"))
         for name, stage in (("stage_one", self.stage_one), ("stage_two", self.stage_two)):
             check_kind(stage, name, Solver | None, "a Solver or None")
         check_flag(self.every_group, "every_group")
@@ -73,6 +81,8 @@ class ALEM(Solver):
             check_whole(self.stage_one_epochs, "stage_one_epochs", least=1)
             if self.stage_one is None or self.stage_one_passes is not None:
                 raise ValueError("stage_one_epochs needs a stage_one, and no stage_one_passes.")
+        if self.stage_one_step == "theorem" and not (isinstance(self.stage_one, ALEGTheory) and self.stage_one_epochs):
+            raise ValueError("stage_one_step='theorem' needs ALEGTheory as stage_one, and stage_one_epochs.")
 
     @property
     def _second(self) -> Solver:
@@ -84,6 +94,8 @@ class ALEM(Solver):
             self.stage_one.check(problem)
         if self.stage_one_epochs is not None and not problem.data.is_whole:
             raise ValueError("stage_one_epochs needs all rows in one process; use stage_one_passes.")
+        if self.stage_one_step == "theorem" and not np.isfinite(problem.geometry().radius):
+            raise ValueError("stage_one_step='theorem' needs a ball, from whose radius the step is derived.")
         self._second.check(problem)
 
     def stages(self, problem: Problem, tol: float) -> Sequence[Preparation | Stage | Solver]:
@@ -99,6 +111,11 @@ class ALEM(Solver):
             solver = self.stage_one
             if isinstance(solver, ALEGTheory) and solver.epoch_length is None:
                 solver = replace(solver, epoch_length=mean_size(problem))
+            if isinstance(solver, ALEGTheory) and self.stage_one_step == "theorem":
+                geometry = problem.geometry()
+                L = problem.constants(geometry.dual_order, geometry.radius).smoothness
+                # In the scaled norm, in which a step of w is eta times twice the squared diameter.
+                solver = replace(solver, lipschitz=2.0 * geometry.squared_diameter * L)
             return MinimaOfAverages(solver, self.stage_one_epochs)
         return MinimaOnce(self.stage_one, max_passes=101.0 if limit is None else limit)
 
