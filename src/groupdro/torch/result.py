@@ -17,6 +17,7 @@ from groupdro.evaluation.metrics import METRICS
 from groupdro.evaluation.outputs import Outputs, RowLoss
 from groupdro.evaluation.plots import GroupMetricDisplay
 from groupdro.evaluation.report import Fit, GroupReport, report_on
+from groupdro.torch.unlabelled import Weighting
 from groupdro.utils.text import group_name, percent, table_html, table_text
 from groupdro.utils.types import Floats, Indices
 
@@ -59,7 +60,9 @@ class Compared:
     fall: tuple[float, float, float]
 
 
-def compare_scores(scores: list[Floats], y: Indices, groups: Grouping, *, confidence: float, seed: int) -> Compared:
+def compare_scores(
+    scores: list[Floats], y: Indices, groups: Grouping, *, confidence: float, seed: int, verdict: bool = True
+) -> Compared:
     """Compare two models by their scores.
 
     Parameters
@@ -72,6 +75,8 @@ def compare_scores(scores: list[Floats], y: Indices, groups: Grouping, *, confid
         Level of the confidence intervals.
     seed : int
         Seed for the resamples.
+    verdict : bool
+        Whether the change of the worst group's risk is wanted; it is NaN otherwise.
 
     Returns
     -------
@@ -88,7 +93,7 @@ def compare_scores(scores: list[Floats], y: Indices, groups: Grouping, *, confid
     before, after = (report_on(judgement, name, (risk, accuracy), fit) for name in outputs)
     judged = np.all([judgement.why_not(name, risk) == "" for name in outputs], axis=0)
     fall = (np.nan, np.nan, np.nan)
-    if judged.any():
+    if verdict and judged.any():
         found, _ = judgement.compared(risk)
         falls = falls_of_worst(found, confidence, against=0, groups=judged[judgement.resampled_groups])
         fall = float(falls.estimates[1]), float(falls.low[1]), float(falls.high[1])
@@ -112,7 +117,7 @@ class LastLayerResult:
         Performance on each group of the judged rows, under the old layer and under layers fitted without them.
     fall : tuple of float
         Improvement of the worst group's risk on the judged rows, and both ends of its confidence interval. Only groups
-        of at least 30 rows count; NaN if there are none.
+        of at least 30 rows count; NaN if there are none, and without group labels.
     alpha, robustness : float
         Penalty and robustness, given or chosen.
     n_rows, n_judged : int
@@ -121,6 +126,9 @@ class LastLayerResult:
         Number of folds, each judged by a fit without it; 1 if a single fold was held out.
     refitted : bool
         Whether the layer in the network was fitted on all rows; otherwise it is the one that was judged.
+    weighting : Weighting or None
+        Without group labels: the chosen weights, and all that were tried, each with its accuracy out of fold. The
+        certificate is then of the weighted problem, with the penalty on the change of the layer.
     """
 
     model: Any
@@ -135,10 +143,13 @@ class LastLayerResult:
     n_judged: int
     n_folds: int
     refitted: bool
+    weighting: Weighting | None = None
 
     @property
     def message(self) -> str:
         """The outcome in plain words."""
+        if self.weighting is not None:
+            return self.weighting.message(self.before, self.after, self.classifier, self.n_folds)
         old = self.before.worst_row
         new = self.after.worst_row
         small = [
@@ -197,8 +208,11 @@ class LastLayerResult:
     def is_worse(self) -> bool:
         """Whether the worst judged group's risk is significantly larger than before, and the largest of all groups too.
 
-        A shortcut misleads groups that may be too small to be judged; repairing them costs the others.
+        A shortcut misleads groups that may be too small to be judged; repairing them costs the others. Without group
+        labels: whether the layer is significantly less accurate, without correcting confident errors of the network.
         """
+        if self.weighting is not None:
+            return self.weighting.is_worse
         largest, before = (max(report.columns["risk"]) for report in (self.after, self.before))
         return self.fall[2] < 0 and largest > before
 
