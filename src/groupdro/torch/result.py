@@ -17,6 +17,7 @@ from groupdro.evaluation.metrics import METRICS
 from groupdro.evaluation.outputs import Outputs, RowLoss
 from groupdro.evaluation.plots import GroupMetricDisplay
 from groupdro.evaluation.report import Fit, GroupReport, report_on
+from groupdro.torch.few_labels import SpreadLabels
 from groupdro.torch.unlabelled import Weighting
 from groupdro.utils.text import group_name, percent, table_html, table_text
 from groupdro.utils.types import Floats, Indices
@@ -129,6 +130,9 @@ class LastLayerResult:
     weighting : Weighting or None
         Without group labels: the chosen weights, and all that were tried, each with its accuracy out of fold. The
         certificate is then of the weighted problem, with the penalty on the change of the layer.
+    spread : SpreadLabels or None
+        With group labels of some rows only: how many groups were predicted, and how often that is right. The reports
+        and the certificate are then of the predicted groups.
     """
 
     model: Any
@@ -144,6 +148,7 @@ class LastLayerResult:
     n_folds: int
     refitted: bool
     weighting: Weighting | None = None
+    spread: SpreadLabels | None = None
 
     @property
     def message(self) -> str:
@@ -162,6 +167,8 @@ class LastLayerResult:
             f"({group_name(new['group'])}), that of all rows from {self.before.overall['accuracy']:.1%} to "
             f"{self.after.overall['accuracy']:.1%}."
         )
+        if self.spread is not None:
+            text = f"{self.spread.message} {text}"
         estimate, low, high = self.fall
         level = percent(self.before.confidence)
         if np.isnan(estimate):

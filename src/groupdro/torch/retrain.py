@@ -16,6 +16,7 @@ from groupdro.estimators import GroupDROClassifier
 from groupdro.evaluation.folds import divide
 from groupdro.torch.choosing import choose
 from groupdro.torch.features import Features, read_features
+from groupdro.torch.few_labels import spread_labels
 from groupdro.torch.layers import layer_coefficients, named_layer, unwrap, write_last_layer
 from groupdro.torch.result import Compared, LastLayerResult, compare_scores
 from groupdro.torch.rows import held_out_rows, mean_variance, sample_rows, scores_of, write_rows
@@ -83,7 +84,8 @@ def retrain_last_layer(
         where p is the network's probability of y and n_y the size of the class, and the penalty is on the change of
         the layer. Gamma is chosen out of fold, by the accuracy on rows that the network gets right plus that on rows
         that it gets wrong. The result is reported by class and by right and wrong, and certified for the weighted
-        problem. See :doc:`/no_group_labels`.
+        problem. If some rows have a label and others lack one (None or NaN), the groups of the others are predicted
+        from their features, within each class. See :doc:`/no_group_labels`.
     robustness : float or "cv", default=1.0
         Blend between the average (0) and the worst group (1), as in `GroupDROClassifier`. "cv" chooses it with
         `GroupDROClassifierCV` and ``prefer="gain"``, at the penalty of robustness 1, and keeps 0 if there is no
@@ -162,8 +164,10 @@ def retrain_last_layer(
     )
     name, module = named_layer(inner, features.layer)
     task = _Task(own, module, robustness, alpha, refit, cv, folder, memory, random_state)
-    weighting = None
+    weighting = spread = None
     if features.names:
+        if not features.labelled.all():
+            features, spread = spread_labels(features, random_state)
         classifier, compared, n_judged = task.run(features)
     else:
         classifier, compared, weighting = task.run_without_groups(features)
@@ -183,6 +187,7 @@ def retrain_last_layer(
         n_folds=1 if folder is not None else cv,
         refitted=folder is None or refit,
         weighting=weighting,
+        spread=spread,
     )
     if result.is_worse:
         warnings.warn(result.message, UserWarning, stacklevel=2)
