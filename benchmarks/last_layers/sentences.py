@@ -34,7 +34,7 @@ PACKAGES = {
 }
 DEEP = "torch", "transformers"
 PHRASES = " See the notes.", " New in this version."
-N_EACH, N_PLANTED = 1500, 4200  # sentences per package and in all: some minutes of embedding
+N_EACH, N_PLANTED = 1500, 3000  # sentences per package and in all: some minutes of embedding
 AGREEMENT = 0.95
 TOKENS = 32
 LEAST_WORDS = 4

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 from groupdro.torch import extract_features, retrain_last_layer, rows_to_label  # noqa: E402
 from groupdro.torch.few_labels import propose, spread_labels  # noqa: E402
+from groupdro.torch.layers import layer_coefficients  # noqa: E402
 from tests.torch.test_unlabelled import accuracies, make_network, make_rows, without_groups  # noqa: E402
 
 
@@ -34,7 +35,7 @@ def test_proposed_labels_repair_what_as_many_random_ones_do_not():
             assert sum(result.by_group["n"]) == 3000
         if name == "all":
             assert result.spread is None
-    assert worst["proposed"] > worst["all"] - 0.15
+    assert worst["proposed"] > worst["all"] - 0.05
     assert worst["random"] < worst["proposed"] - 0.2
 
 
@@ -58,7 +59,7 @@ def test_labelled_rows_keep_their_groups_and_others_get_those_of_their_class():
     rows = make_rows(1000, 2)
     proposed = rows_to_label(make_network(), without_groups(rows), 150)
     features = extract_features(make_network(), without_groups(rows), groups=only(rows[2], proposed))
-    complete, spread = spread_labels(features, 0)
+    complete, spread = spread_labels(features, layer_coefficients(make_network()[1])[0], 0)
     truth = rows[2].numpy()
     found = np.array(complete.names)[complete.group_codes]
     np.testing.assert_array_equal(found[proposed], truth[proposed])
@@ -75,7 +76,8 @@ def test_a_class_without_labels_takes_the_groups_of_the_others():
     partly = [
         int(site) if k % 4 == 0 and label == 0 else None for k, (site, label) in enumerate(zip(sites, y, strict=True))
     ]
-    complete, spread = spread_labels(extract_features(make_network(), [(x, y, partly)]), 0)
+    features = extract_features(make_network(), [(x, y, partly)])
+    complete, spread = spread_labels(features, layer_coefficients(make_network()[1])[0], 0)
     assert np.mean(complete.group_codes[y == 1] == sites[y == 1].numpy()) > 0.8
     assert spread.n_labelled == sum(site is not None for site in partly)
 

@@ -110,6 +110,24 @@ def test_wrong_labels_are_not_chased(flipped):
     assert result.weighting.chosen.gamma == 0
 
 
+def test_a_rare_class_does_not_make_the_others_pay():
+    """Errors of a rare class are corrected by equal weights per class; more weight would cost the other class."""
+    rng = np.random.default_rng(0)
+    y = (rng.random(4000) < 0.1).astype(np.int64)
+    X = rng.normal(size=(4000, 10))
+    X[:, 0] += 2.0 * y
+    network = make_network()
+    with torch.no_grad():
+        network[1].weight[1, 0], network[1].weight[1, 1], network[1].bias[1] = 3.0, 0.0, -6.0
+    rows = torch.tensor(X, dtype=torch.float32), torch.tensor(y)
+    result = retrain_last_layer(network, without_groups(rows), inplace=False)
+    plain = max((t for t in result.weighting.trials if t.gamma == 0), key=lambda trial: trial.worst_class)
+    chosen = result.weighting.chosen
+    assert chosen.right + chosen.wrong >= plain.right + plain.wrong
+    assert chosen.worst_class > 0.75
+    assert result.before.by_group["class 1"]["accuracy"] < 0.6
+
+
 def test_three_classes_one_output_and_no_bias():
     torch.manual_seed(0)
     rng = np.random.default_rng(0)

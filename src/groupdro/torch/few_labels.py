@@ -25,6 +25,9 @@ _UNSURE = (0.25, 0.75)
 # Inverse penalty of the model that predicts groups. On the same networks, any from 0.001 to 1 finds the groups equally
 # often, within a few points.
 _C = 0.1
+# Weight of the network's own score as a further feature. A network that follows a shortcut knows it: with 40 labels of
+# 20 normal features, this finds 95% of the rarest group instead of 63%. On the same networks, nothing changes.
+_OWN = 3.0
 _FOLDS = 5
 _BLOCK = 1 << 20  # entries of X that are scaled at once
 
@@ -151,13 +154,15 @@ class SpreadLabels:
         )
 
 
-def spread_labels(features: Features, seed: int) -> tuple[Features, SpreadLabels]:
-    """Predict the groups of rows without a label, within each class, from the features of those with one.
+def spread_labels(features: Features, coef: Floats, seed: int) -> tuple[Features, SpreadLabels]:
+    """Predict the groups of rows without a label, within each class, from features and scores of those with one.
 
     Parameters
     ----------
     features : Features
         Rows of which some have a group label.
+    coef : ndarray of shape (n_outputs, n_features)
+        Coefficients of the network's layer.
     seed : int
         Seed of the folds in which the prediction is judged.
 
@@ -170,17 +175,16 @@ def spread_labels(features: Features, seed: int) -> tuple[Features, SpreadLabels
     """
     labelled = features.labelled
     places = np.flatnonzero(labelled)
-    scaler = StandardScaler()
-    step = max(1, _BLOCK // features.X.shape[1])
-    for start in range(0, len(features), step):
-        scaler.partial_fit(np.asarray(features.X[start : start + step], np.float64))
-    Z = scaler.transform(np.asarray(features.X[places], np.float64))
+    inputs = _scaled(features, coef)
+    Z = np.asarray(features.X[places], np.float64) @ inputs.T
+    centre = Z.mean(axis=0)
+    Z -= centre
     y, codes = features.y[places], features.group_codes[places]
     classes = np.unique(features.y)
     # A class without a labelled row takes its groups from those of all classes.
     own = [np.flatnonzero(y == c) if (y == c).any() else np.arange(len(y)) for c in classes]
     models = [_fit(Z[rows], codes[rows]) for rows in own]
-    raw = [(coef / scaler.scale_, intercept - coef @ (scaler.mean_ / scaler.scale_)) for coef, intercept, _ in models]
+    raw = [(own @ inputs, intercept - own @ centre) for own, intercept, _ in models]
     complete = features.group_codes.copy()
     others = np.flatnonzero(~labelled)
     for c, scores, (_, _, groups) in zip(classes, scores_of(features, ~labelled, raw), models, strict=True):
@@ -191,6 +195,18 @@ def spread_labels(features: Features, seed: int) -> tuple[Features, SpreadLabels
     frequent = sum(int(np.bincount(codes[rows]).max()) for rows in members_of)
     spread = SpreadLabels(len(places), len(others), right / len(places), frequent / len(places))
     return replace(features, group_codes=complete), spread
+
+
+def _scaled(features: Features, coef: Floats) -> Floats:
+    """Return combinations of features that a group is predicted from: each feature, and the scores, by their spread."""
+    n_columns = features.X.shape[1]
+    features_of, scores_of_rows = StandardScaler(), StandardScaler()
+    step = max(1, _BLOCK // n_columns)
+    for start in range(0, len(features), step):
+        block = np.asarray(features.X[start : start + step], np.float64)
+        features_of.partial_fit(block)
+        scores_of_rows.partial_fit(block @ coef.T)
+    return np.concatenate([np.diag(1 / features_of.scale_), _OWN * coef / scores_of_rows.scale_[:, None]])
 
 
 def _fit(Z: Floats, codes: Indices) -> tuple[Floats, Floats, Indices]:

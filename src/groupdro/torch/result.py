@@ -216,7 +216,7 @@ class LastLayerResult:
         """Whether the worst judged group's risk is significantly larger than before, and the largest of all groups too.
 
         A shortcut misleads groups that may be too small to be judged; repairing them costs the others. Without group
-        labels: whether the layer is significantly less accurate, without correcting confident errors of the network.
+        labels: whether it is less accurate, and corrects a smaller share of errors than it loses of other rows.
         """
         if self.weighting is not None:
             return self.weighting.is_worse

@@ -167,7 +167,7 @@ def retrain_last_layer(
     weighting = spread = None
     if features.names:
         if not features.labelled.all():
-            features, spread = spread_labels(features, random_state)
+            features, spread = spread_labels(features, layer_coefficients(module)[0], random_state)
         classifier, compared, n_judged = task.run(features)
     else:
         classifier, compared, weighting = task.run_without_groups(features)

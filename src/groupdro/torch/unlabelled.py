@@ -107,7 +107,8 @@ class Weighting:
     n_rows, n_wrong : int
         Number of rows, and of those that the network gets wrong.
     is_worse : bool
-        Whether the layer is significantly less accurate than the network, without correcting its confident errors.
+        Whether the layer is significantly less accurate than the network, and corrects no larger share of its errors
+        than it loses of the other rows.
     """
 
     chosen: Trial
@@ -137,7 +138,7 @@ class Weighting:
             "rows_to_label proposes."
         )
         if self.is_worse:
-            return f"{text} The layer loses more rows than it corrects, so the network keeps its old layer."
+            return f"{text} It loses a larger share of rows than it corrects, so the network keeps its old layer."
         if classifier.status_ != "converged":
             return f"{text} The fit did not converge: {classifier.message_}"
         return (
@@ -217,7 +218,7 @@ def fit_without_groups(
     fitted.uses_offset_ = False
     changes = are_right(scores[best], y).astype(float) - right
     error = changes.std() / np.sqrt(len(y))
-    is_worse = bool(changes.mean() < -_BEYOND * error and not chosen.value > 1.0)
+    is_worse = bool(changes.mean() < -_BEYOND * error and not chosen.right + chosen.wrong > 1.0)
     weighting = Weighting(chosen, tuple(trials), len(y), int(np.count_nonzero(~right)), is_worse)
     return WeightedFit(fitted, scores[best], weighting)
 
@@ -318,13 +319,15 @@ def _judge(
 def _choose(trials: list[Trial], now: list[Mask], cells: list[_Cell]) -> int:
     """Return the trial with the largest value, if it clearly beats equal weights within each class.
 
-    Otherwise, return the trial of those with equal weights whose worst class is best.
+    Otherwise, return the trial of those with equal weights whose worst class is best. Trials with a smaller sum
+    over all right and wrong rows, sure or not, are left out: classes without confident errors would pay for the others.
     """
     even = np.array([trial.gamma == 0 for trial in trials])
     plain = int(np.argmax(np.where(even, [trial.worst_class for trial in trials], -np.inf)))
     if not cells:
         return plain
-    values = np.array([trial.value for trial in trials])
+    sums = np.array([trial.right + trial.wrong for trial in trials])
+    values = np.where(sums >= sums[plain], [trial.value for trial in trials], -np.inf)
     best, first = int(np.argmax(values)), int(np.argmax(np.where(even, values, -np.inf)))
     lowest = min(cells, key=lambda cell: _value(now[first], cell))
     changes = now[best].astype(float) - now[first]
