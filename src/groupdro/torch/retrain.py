@@ -93,7 +93,8 @@ def retrain_last_layer(
     alpha : float or "cv", default="cv"
         Weight of the penalty, which is L2 by default. "cv" chooses from 1e-5 to 1 times the mean variance of the
         features (for an L1 penalty, times its square root): the smallest penalty whose held-out objective is within one
-        standard error of the best.
+        standard error of the best. Without group labels the penalty is on the change of the layer, and chosen together
+        with gamma, from 1e-4 to 0.1 of that unit.
     inplace : bool, default=True
         Whether to change the model itself. False leaves it alone and returns a changed copy.
     refit : bool, default=False

@@ -296,7 +296,7 @@ def _cells(probabilities: Floats, y: Indices, right: Mask) -> list[_Cell]:
     good, bad = right & (probabilities > _SURE), ~right & (probabilities < 1.0 - _SURE)
 
     def enough(cell: _Cell) -> bool:
-        return min(map(np.count_nonzero, cell)) >= _LEAST
+        return bool(min(map(np.count_nonzero, cell)) >= _LEAST)
 
     per_class = [(good & (y == code), bad & (y == code)) for code in np.unique(y)]
     return [cell for cell in per_class if enough(cell)] or [cell for cell in [(good, bad)] if enough(cell)]
