@@ -27,6 +27,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from threadpoolctl import threadpool_limits
 from torch import nn
 
 from benchmarks.last_layers import refitting, sentences, training
-from benchmarks.last_layers.no_labels_tables import render
+from benchmarks.last_layers.no_labels_tables import BY_CLASS, OURS, render
 from benchmarks.last_layers.problems import PROBLEMS, Problem, made_up
 from benchmarks.last_layers.training import accuracies
 from groupdro import GroupDROClassifier, SmallGroupWarning
@@ -99,8 +100,9 @@ def plain_refit(task: Task) -> Numbers:
     return task.judge(model.predict(task.test.X), seconds)
 
 
-def published_reweighting(task: Task, gamma: float, penalty: float, step: float, n_steps: int) -> Numbers:
+def published_reweighting(task: Task, arguments: tuple[float, float, float, int]) -> Numbers:
     """Minimise the weighted loss by gradient descent from the network's layer."""
+    gamma, penalty, step, n_steps = arguments
     begun = time.process_time()
     X, y = torch.from_numpy(task.X), torch.from_numpy(task.y)
     layer = nn.Linear(X.shape[1], task.head[-1].out_features)
@@ -140,7 +142,7 @@ def without_labels(task: Task) -> dict[str, Numbers]:
     model.fit(task.X, task.y, weights / weights.mean(), groups=np.zeros(len(task.y), int), offset=scores[:, 0])
     predicted = model.decision_function(task.test.X, offset=(task.test.X @ coef.T + intercept)[:, 0]) > 0
     by_class = task.judge(predicted.astype(np.int64), found["seconds"]) | {"gamma": other.gamma, "alpha": other.alpha}
-    return {"no labels": found, "no labels, chosen by the worst class": by_class}
+    return {OURS: found, BY_CLASS: by_class}
 
 
 def with_some(task: Task, per_group: int, how: str) -> Numbers:
@@ -172,20 +174,30 @@ def labelled_alone(task: Task, how: str) -> Numbers:
     return task.judge(model.predict(task.test.X), time.process_time() - begun)
 
 
-def run_task(task: Task, flipped: float) -> dict[str, Numbers]:
-    found = {
-        "network": task.judge_network(task.head),
-        "plain refit": plain_refit(task),
-        **{name: published_reweighting(task, *arguments) for name, arguments in AFR.items()},
-        **without_labels(task),
+def methods(flipped: float) -> dict[str, Callable[[Task], dict[str, Numbers]]]:
+    """Return what is run, by the name of its first row."""
+    one: dict[str, Callable[[Task], Numbers]] = {
+        "network": lambda task: task.judge_network(task.head),
+        "plain refit": plain_refit,
     }
+    for name, arguments in AFR.items():
+        one[name] = partial(published_reweighting, arguments=arguments)
     for how in ("random", "proposed"):
-        for per_group in PER_GROUP if not flipped else (ALONE,):
-            found[f"{per_group} per group, {how}"] = with_some(task, per_group, how)
+        for per_group in (ALONE,) if flipped else PER_GROUP:
+            one[f"{per_group} per group, {how}"] = partial(with_some, per_group=per_group, how=how)
         if not flipped:
-            found[f"{ALONE} per group, {how}, labelled rows alone"] = labelled_alone(task, how)
-    found["all labels"] = retrain(task, task.groups)[1]
-    return found
+            one[f"{ALONE} per group, {how}, labelled rows alone"] = partial(labelled_alone, how=how)
+    one["all labels"] = lambda task: retrain(task, task.groups)[1]
+    named = {name: lambda task, name=name, run=run: {name: run(task)} for name, run in one.items()}
+    return {**named, OURS: without_labels}
+
+
+def run_cell(task: Task, flipped: float, known: dict[str, Numbers]) -> dict[str, Numbers]:
+    """Run what is not known yet."""
+    for name, run in methods(flipped).items():
+        if name not in known:
+            known |= run(task)
+    return known
 
 
 def frozen_network(name: str, make: Callable[[int], Problem], seed: int, cache: Path) -> refitting.Frozen:
@@ -225,14 +237,14 @@ def main(arguments: list[str] | None = None) -> None:
         for seed in range(0 if given.tables else given.seeds):
             for name in names:
                 keys = {flipped: f"{name} | {seed} | {flipped:g}" for flipped in FLIPPED}
-                if all(key in runs for key in keys.values()):
+                if all(methods(flipped).keys() <= runs.get(key, {}).keys() for flipped, key in keys.items()):
                     continue
                 frozen = frozen_network(name, chosen[name], seed, given.cache)
                 if not runs:
                     without_labels(Task(frozen, 0.0, 0))  # compiles, so that this is not timed
                 for flipped, key in keys.items():
-                    if key not in runs:
-                        runs[key] = run_task(Task(frozen, flipped, seed), flipped)
+                    if not methods(flipped).keys() <= runs.get(key, {}).keys():
+                        runs[key] = run_cell(Task(frozen, flipped, seed), flipped, runs.get(key, {}))
                         store.write_text(json.dumps(runs, indent=1))
                         print(
                             key, {k: f"{v['worst']:.3f}/{v['average']:.3f}" for k, v in runs[key].items()}, flush=True

@@ -6,7 +6,7 @@ import numpy as np
 
 from benchmarks.last_layers.tables import Difference, markdown, t_interval
 
-OURS = "no labels"
+OURS, BY_CLASS = "no labels", "no labels, chosen by the worst class"
 PLAIN = "plain refit"
 AFR = "AFR, as for Waterbirds", "AFR, as for CelebA"
 ALL = "all labels"
@@ -42,7 +42,9 @@ def render(runs: Runs) -> str:
         heading = f"{flipped:.0%} of labels flipped" if flipped else "Labels as they are"
         marker = f"{flipped:.0%} flipped" if flipped else "labels as they are"
         text += f"\n## {heading}\n\n<!-- {marker} -->\n\n"
-        rows = [[method, *(_cell(runs, name, flipped, method) for name in own)] for method in first["methods"]]
+        rows = [
+            [method, *(_cell(runs, name, flipped, method) for name in own)] for method in _ordered(first["methods"])
+        ]
         text += markdown(["layer", *own], rows)
         text += "\n<!-- differences -->\n\nDifferences in points, paired over seeds, with 95% t intervals:\n\n"
         pairs = [
@@ -58,7 +60,7 @@ def render(runs: Runs) -> str:
             ],
         )
     text += "\n## CPU seconds over those of one plain refit\n\n"
-    methods = next(run for run in runs if not run["flipped"])["methods"]
+    methods = _ordered(next(run for run in runs if not run["flipped"])["methods"])
     text += markdown(
         ["layer", *problems],
         [
@@ -68,6 +70,12 @@ def render(runs: Runs) -> str:
         ],
     )
     return text
+
+
+def _ordered(methods: dict[str, Any]) -> list[str]:
+    """Return the rows of a table: first those without labels."""
+    first = [name for name in ("network", PLAIN, *AFR, OURS, BY_CLASS) if name in methods]
+    return first + [name for name in methods if name not in first]
 
 
 def seconds_ratio(runs: Runs, problem: str, method: str) -> float:

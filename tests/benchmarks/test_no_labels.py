@@ -69,7 +69,7 @@ def test_published_reweighting_leaves_the_network_alone():
     problem = made_up(0)
     task = no_labels.Task(freeze(make_network(problem.train), problem), 0.0, 0)
     before = {name: value.clone() for name, value in task.head.state_dict().items()}
-    found = no_labels.published_reweighting(task, 4.0, 0.0, 0.01, 100)
+    found = no_labels.published_reweighting(task, (4.0, 0.0, 0.01, 100))
     assert found["seconds"] > 0
     assert 0 <= found["worst"] <= found["average"] <= 1
     assert all(torch.equal(value, before[name]) for name, value in task.head.state_dict().items())
