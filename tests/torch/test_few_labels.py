@@ -100,3 +100,13 @@ def test_what_cannot_be_proposed_is_refused():
         rows_to_label(make_network(), without_groups(rows), 51)
     some = only(rows[2], np.arange(30))
     assert set(rows_to_label(make_network(), without_groups(rows), 20, groups=some)) == set(range(30, 50))
+
+
+def test_groups_that_the_features_do_not_show_are_warned_of():
+    x, y, _ = make_rows(400, 6)
+    by_chance = torch.tensor(np.random.default_rng(0).integers(0, 2, 400))
+    partly = [int(group) if k < 60 else None for k, group in enumerate(by_chance)]
+    with pytest.warns(UserWarning, match="hardly show the groups"):
+        result = retrain_last_layer(make_network(), without_groups((x, y)), groups=partly, alpha=1e-1)
+    assert not result.spread.is_reliable
+    assert "hardly show the groups" in result.message

@@ -169,6 +169,8 @@ def retrain_last_layer(
     if features.names:
         if not features.labelled.all():
             features, spread = spread_labels(features, layer_coefficients(module)[0], random_state)
+            if not spread.is_reliable:
+                warnings.warn(spread.message, UserWarning, stacklevel=2)
         classifier, compared, n_judged = task.run(features)
     else:
         classifier, compared, weighting = task.run_without_groups(features)

@@ -126,7 +126,7 @@ class Weighting:
         if chosen.gamma:
             text += f"with gamma {chosen.gamma:.3g} they have {chosen.share:.0%} of the weight. "
         elif self.n_wrong:
-            text += "giving them more weight corrects too few, so all rows of a class count alike. "
+            text += "more weight for these does not clearly help, so all rows of a class count alike. "
         else:
             text += "so all rows of a class count alike. "
         text += f"Layers fitted without a row's fold ({n_folds} folds) get "
