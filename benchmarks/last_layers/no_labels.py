@@ -250,11 +250,14 @@ def main(arguments: list[str] | None = None) -> None:
                             key, {k: f"{v['worst']:.3f}/{v['average']:.3f}" for k, v in runs[key].items()}, flush=True
                         )
     about = {"confidence": 0.95, "seconds": "CPU seconds of one thread, without the features"}
+    order = list(chosen)
     kept = [
-        {"problem": name, "seed": int(seed), "flipped": float(flipped), "methods": methods}
-        for key, methods in runs.items()
+        {"problem": name, "seed": int(seed), "flipped": float(flipped), "methods": found}
+        for key, found in runs.items()
         for name, seed, flipped in [key.split(" | ")]
+        if name in order and methods(float(flipped)).keys() <= found.keys()
     ]
+    kept.sort(key=lambda run: (order.index(run["problem"]), run["seed"], run["flipped"]))
     (given.results / "no_labels.json").write_text(json.dumps(about | {"runs": kept}, indent=1) + "\n")
     (given.results / "no_labels.md").write_text(render(kept))
 
