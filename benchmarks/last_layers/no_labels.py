@@ -231,7 +231,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", SmallGroupWarning)
     warnings.filterwarnings("ignore", message=".* held-out rows")  # an old layer that is kept
-    store = given.cache / "no_labels.json"
+    store = given.cache / "no_labels_cells.json"
     runs: dict[str, Any] = json.loads(store.read_text()) if store.exists() else {}
     with threadpool_limits(1):
         for seed in range(0 if given.tables else given.seeds):
