@@ -33,8 +33,10 @@ def render(runs: Runs) -> str:
     counts = "; ".join(f"{name}: {len(values(runs, name, 0.0, PLAIN))}" for name in problems)
     text += (
         "Accuracy of the worst group on test rows in percent, with that of all test rows in parentheses: means over\n"
-        f"seeds ({counts}). Labels per group are a number of rows in all, divided by the number of groups. What is\n"
-        "compared, and how, is in `benchmarks/last_layers/no_labels.py`; every run is in `no_labels.json`.\n"
+        f"seeds ({counts}). Labels per group are a number of rows in all, divided by the number of groups.\n"
+        "What is compared, and how, is in `benchmarks/last_layers/no_labels.py`; `no_labels.json` has every run.\n\n"
+        "Read with care: constants of ours (see `unlabelled.py` and `few_labels.py`) were set on networks of seeds 0\n"
+        "and 1 of most problems, whose test images are the same for all seeds.\n"
     )
     for flipped in sorted({run["flipped"] for run in runs}):
         own = [name for name in problems if len(values(runs, name, flipped, PLAIN))]
