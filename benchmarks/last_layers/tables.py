@@ -87,7 +87,11 @@ def finished(runs: Runs, problem: str) -> list[str]:
 def paired(runs: Runs, problem: str, method: str, against: str) -> Difference:
     """Return by how many points the worst group is better off."""
     both = [100 * values(runs, problem, one, "worst") for one in (method, against)]
-    change = both[0] - both[1]
+    return t_interval(both[0] - both[1])
+
+
+def t_interval(change: np.ndarray) -> Difference:
+    """Return the mean of differences, with its t interval if there are at least two."""
     if len(change) < 2:
         return Difference(float(change.mean()), np.nan, np.nan)
     half = stats.t.ppf((1 + CONFIDENCE) / 2, len(change) - 1) * change.std(ddof=1) / np.sqrt(len(change))

@@ -53,7 +53,9 @@ class OnlineGroupDRO:
 
 
 def make_network(rows: Rows) -> nn.Sequential:
-    """Return a small convolutional network whose last layer has one output per label."""
+    """Return a small network whose last layer has one output per label; convolutional if the rows are images."""
+    if rows.X.ndim == 2:
+        return nn.Sequential(nn.Linear(rows.X.shape[1], WIDTH), nn.ReLU(), nn.Linear(WIDTH, int(rows.y.max()) + 1))
     channels, size = rows.X.shape[1:3]
     return nn.Sequential(
         Normalised(rows.X),

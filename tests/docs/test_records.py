@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 
+import numpy as np
 import pytest
 
 from tests.docs.examples import printed
@@ -314,3 +315,75 @@ def test_other_settings_are_those_of_the_code():
     assert_quotes("known_limits.md", "Scale", f"{100 * cuts._MOVED:.0f}%")
     assert_quotes("known_limits.md", "The certificate", f"{separation._MOST_ENTRIES / 1e6:g}")
     assert_quotes("scaling.md", "Cost", f"{cost.SHARE:.0%}")
+
+
+def test_what_helps_tables_without_labels_is_what_was_stored():
+    worst = {row[1]: row for row in rows_of((RESULTS / "rows_as_groups.md").read_text()) if row[0].startswith("Adult")}
+    assert worst["0.2"][3] == worst["0.1"][3]
+    assert_quotes("no_group_labels.md", "Tables without group labels", worst["0.2"][3], f"{float(worst['0.5'][3]):.3f}")
+    repairs = (RESULTS / "find_groups" / "shortcuts.md").read_text()
+    assert "In 0 of 10 runs, another model than plain training is recommended" in repairs
+    planted = {"adult": [], "bank": []}
+    for row in rows_of(repairs):
+        if row[0].split(",")[0] in planted and len(row) == 10:
+            planted[row[0].split(",")[0]].append(row[5] != "plain training" and float(row[6].split()[0]) < 0)
+    assert all(planted["adult"])
+    assert len(planted["adult"]) == len(planted["bank"]) == 4
+    assert sum(planted["bank"]) == 2
+
+
+def test_what_last_layers_gain_without_labels_is_what_was_stored():
+    page = (RESULTS / "no_labels.md").read_text()
+    clean, *_, flipped, _ = page.split("\n## ")[1:]
+    problems = rows_of(clean)[0][1:]
+    tint, patch, rare, phrase, docstrings = (
+        problems.index(name)
+        for name in (
+            "CIFAR-100, tint 95%",
+            "Fashion-MNIST, patch 95%",
+            "Fashion-MNIST, patch 99%",
+            "sentences, phrase 95%",
+            "sentences, classes",
+        )
+    )
+
+    def cells(text):
+        found = {
+            row[0]: [cell.strip(")").split(" (") for cell in row[1:]] for row in rows_of(text.split("<!-- diff")[0])
+        }
+        return {name: [(f"{worst}%", f"{average}%") for worst, average in row] for name, row in list(found.items())[2:]}
+
+    worst = {name: [cell[0] for cell in row] for name, row in cells(clean).items()}
+    some = [worst[name] for name in ("5 per group, proposed", "60 per group, random", "all labels")]
+    ours, plain = worst["no labels"], worst["plain refit"]
+    averages = [cells(clean)[name][docstrings][1] for name in ("plain refit", "no labels")]
+    noisy = {name: row[phrase][0] for name, row in cells(flipped).items()}
+    assert_quotes(
+        "no_group_labels.md",
+        "What was measured",
+        *(row[problem] for row in some for problem in (tint, patch, rare)),
+        *(row[problem] for row in (plain, ours) for problem in (tint, patch, rare, phrase, docstrings)),
+        *averages,
+        *(worst["no labels, chosen by the worst class"][problem] for problem in (patch, rare)),
+        noisy["AFR, as for CelebA"],
+        noisy["no labels"],
+    )
+    # no worst group is significantly below that of the plain refit; all rows are, for docstrings only
+    lines = [row for row in rows_of(page) if row[0] == "no labels, less plain refit"]
+    assert len(lines) == 6
+    for _, where, *changes in lines:
+        for k, change in enumerate(changes):
+            high = float(re.search(r"to ([-+][\d.]+)\)", change)[1])
+            assert high > 0 or (where == "all rows" and k == docstrings)
+    # one difference to AFR is significant
+    lines = [row for row in rows_of(page) if row[0].startswith("no labels, less AFR") and row[1] == "worst group"]
+    highs = [float(re.search(r"to ([-+][\d.]+)\)", change)[1]) for row in lines for change in row[2:]]
+    assert sum(high < 0 for high in highs) == 1
+    # on sentences, most proposed labels are not spread well; on images, most are
+    runs = [run for run in stored("no_labels.json")["runs"] if not run["flipped"]]
+    warned: dict[bool, list[bool]] = {True: [], False: []}
+    for run in runs:
+        spread = [numbers["agreement"] for name, numbers in run["methods"].items() if name.endswith("proposed")]
+        warned["sentences" in run["problem"]] += [agreement < 0.85 for agreement in spread]
+    assert np.mean(warned[True]) > 0.8
+    assert np.mean(warned[False]) < 0.1

@@ -298,19 +298,40 @@ def test_mappings_and_other_batches_are_given_to_the_model():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x, y, g: (x, y), "groups are not in the batch, which has 2 items"),
         (lambda x, y, g: {"x": x, "group": g}, r"labels are not in the batch, which has \['x', 'group'\]"),
         (lambda x, y, g: (x, nn.functional.one_hot(y), g), "labels must be class numbers"),
         (lambda x, y, g: (x, y + 0.5, g), "labels must be class numbers"),
         (lambda x, y, g: (x, y, g[:3]), "groups has 3 rows for a batch of 12"),
-        (lambda x, y, g: (x, y, [None] * 12), "missing label"),
-        (lambda x, y, g: (x, y, torch.full((12,), torch.nan)), "missing label"),
         (lambda x, y, g: (x, y[:5], g[:5]), "got 12 rows for a batch of 5 labels"),
     ],
 )
 def test_batches_that_make_no_sense_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         extract_features(Twice(), [change(*make_rows(12))])
+
+
+def test_rows_may_lack_a_group(tmp_path):
+    x, y, g = make_rows(12)
+    model = Twice()
+    partly = [None if k % 3 else int(group) for k, group in enumerate(g)]
+    as_numbers = torch.tensor([torch.nan if group is None else group for group in partly])
+    known = np.arange(12) % 3 == 0
+    for groups, batch in (
+        (None, (x, y, partly)),
+        (None, {"x": x, "label": y, "group": as_numbers}),
+        (np.array(partly, dtype=object), (x, y)),
+        (as_numbers.numpy(), (x, y)),
+    ):
+        found = extract_features(model, [batch], groups=groups)
+        np.testing.assert_array_equal(found.labelled, known)
+        np.testing.assert_array_equal(np.array(found.names)[found.group_codes[known]], g[known])
+        with pytest.raises(ValueError, match="8 of 12 rows have no group label"):
+            found.groups  # noqa: B018
+    for _ in range(2):  # the second reads what the first stored
+        stored = extract_features(model, [(x, y, partly)], path=tmp_path / "features")
+        np.testing.assert_array_equal(stored.labelled, known)
+    for batch in ((x, y), {"x": x, "label": y}, (x, y, [None] * 12)):
+        assert not extract_features(model, [batch]).labelled.any()
 
 
 def test_a_loader_that_shuffles_needs_groups_in_its_batches(tmp_path):

@@ -4,6 +4,7 @@ Requires torch (``pip install "groupdro[torch]"``).
 """
 
 from groupdro.torch.features import Features, extract_features
+from groupdro.torch.few_labels import rows_to_label
 from groupdro.torch.layers import write_last_layer
 from groupdro.torch.loss import GroupDROLoss
 from groupdro.torch.result import LastLayerResult
@@ -15,5 +16,6 @@ __all__ = [
     "LastLayerResult",
     "extract_features",
     "retrain_last_layer",
+    "rows_to_label",
     "write_last_layer",
 ]

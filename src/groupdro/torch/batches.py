@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from groupdro.data.grouping import GroupRules, read_groups
+from groupdro.data.grouping import MISSING, GroupRules, read_groups
 from groupdro.torch.installed import torch
 from groupdro.utils.types import Indices
 
@@ -82,7 +82,8 @@ class BatchReader:
         Returns
         -------
         list
-            One name per row.
+            One name per row; None for a row without a label, and for all rows if the batch has no groups and none were
+            asked for.
         """
         if self._codes is not None:
             if start + n_rows > len(self._codes):
@@ -92,10 +93,12 @@ class BatchReader:
             table = _table_of(_take(batch, None, 2, _METADATA, "metadata"))
             values = self._rules.partition(table).tolist()
         else:
+            if self._from_batch is None and not _has_groups(batch):
+                return [None] * n_rows
             values = _rows_of(_take(batch, self._from_batch, 2, _GROUPS, "groups"))
         if len(values) != n_rows:
             raise ValueError(f"groups has {len(values)} rows for a batch of {n_rows}.")
-        return values
+        return [None if value is None or value != value else value for value in values]
 
     def check_end(self, n_rows: int) -> None:
         """Raise if there are more groups than rows of the loader.
@@ -185,6 +188,13 @@ def _take(batch: Any, how: Any, place: int, names: tuple[str, ...], argument: st
     return batch[place]
 
 
+def _has_groups(batch: Any) -> bool:
+    """Return whether a batch has groups where they are looked for by default."""
+    if isinstance(batch, Mapping):
+        return any(name in batch for name in _GROUPS)
+    return not (isinstance(batch, tuple | list) and len(batch) <= 2)  # other forms are refused with a reason
+
+
 def _table_of(metadata: Any) -> Any:
     """Return describing columns of a batch as a table or matrix."""
     if isinstance(metadata, Mapping):
@@ -210,17 +220,22 @@ def _rows_of(values: Any) -> list[Any]:
 
 
 def _read_all(groups: Any) -> tuple[Indices, tuple[Any, ...]]:
-    """Return the index of each row's group in a list of names."""
+    """Return the index of each row's group in a list of names, which is None for rows without a label."""
     n_rows = len(groups)
     groups = _plain(groups)
     if isinstance(groups, np.ndarray) and groups.ndim == 2:
         # Treat columns like those of data frames, whose combinations are the groups; zeros and ones are not a
         # membership.
         groups = np.fromiter(map(tuple, groups.tolist()), dtype=object, count=n_rows)
-    grouping = read_groups(groups, n_rows)
+    grouping = read_groups(groups, n_rows, missing="own")
     if grouping.overlapping:
         raise ValueError("groups is a membership matrix, but every row must be in exactly one group.")
-    return grouping.codes(n_rows), grouping.names
+    return grouping.codes(n_rows), tuple(None if _is_missing(name) else name for name in grouping.names)
+
+
+def _is_missing(name: Any) -> bool:
+    """Return whether a group is that of missing labels, or a combination with one."""
+    return name == MISSING or (isinstance(name, tuple) and MISSING in name)
 
 
 def _to(value: Any, device: Any) -> Any:

@@ -14,9 +14,9 @@ from groupdro.estimators.grid_search import ROUGH, FoldFits, MemoryFold
 from groupdro.evaluation.folds import divide
 from groupdro.utils.types import Array, Floats, Mask
 
-__all__ = ["choose"]
+__all__ = ["choose", "penalty_unit"]
 
-# In units of the features' scale, see `_unit`. Below the last one, the layers of the examples no longer change.
+# In units of the features' scale, see `penalty_unit`. Below the last one, the layers of the examples no longer change.
 _ALPHAS = (1.0, 3e-1, 1e-1, 3e-2, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4, 1e-5)
 _LEAST = 10  # rows a group needs for its held-out loss to count
 # The smallest penalty within this many standard errors of the best held-out value is taken. Calibrated on the test
@@ -67,7 +67,7 @@ def choose(
     alpha, robustness : float
         Values to fit with.
     """
-    unit = _unit(variance, float(estimator.l1_ratio))
+    unit = penalty_unit(variance, float(estimator.l1_ratio))
     alphas = unit * np.array(_ALPHAS) if alpha == "cv" else np.array([alpha], np.float64)
     at = 1.0 if robustness == "cv" else float(robustness)
     chosen = float(alphas[0])
@@ -92,7 +92,7 @@ def choose(
     return chosen, float(search.robustness_)
 
 
-def _unit(variance: float, l1_ratio: float) -> float:
+def penalty_unit(variance: float, l1_ratio: float) -> float:
     """Return the unit of penalties: coefficients scale inversely with the features, their squares with the variance."""
     return l1_ratio * float(np.sqrt(variance)) + (1 - l1_ratio) * variance
 

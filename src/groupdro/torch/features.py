@@ -23,7 +23,7 @@ from groupdro.torch.layers import (
 )
 from groupdro.torch.spool import FileSpool, MemorySpool, Spool
 from groupdro.utils.arguments import check_flag, check_path
-from groupdro.utils.types import Array, Indices
+from groupdro.utils.types import Array, Indices, Mask
 
 __all__ = ["Features", "extract_features", "read_features"]
 
@@ -41,7 +41,7 @@ class Features:
     y : ndarray of shape (n_rows,)
         Class of each row.
     group_codes : ndarray of shape (n_rows,)
-        Index of each row's group in `names`.
+        Index of each row's group in `names`; -1 for rows without a group label.
     names : tuple
         Sorted names of the groups.
     layer : str
@@ -56,8 +56,15 @@ class Features:
 
     @property
     def groups(self) -> Grouping:
-        """The groups in the form that `fit` and `group_report` take."""
+        """The groups in the form that `fit` and `group_report` take. Raises if a row has no group label."""
+        if not self.labelled.all():
+            raise ValueError(f"{np.count_nonzero(~self.labelled)} of {len(self)} rows have no group label.")
         return Grouping.of_codes(self.group_codes, self.names)
+
+    @property
+    def labelled(self) -> Mask:
+        """Whether each row has a group label."""
+        return np.asarray(self.group_codes >= 0)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -92,7 +99,8 @@ def extract_features(
         Groups of all rows, in the order of the loader, which then must not shuffle; or a function of the batch; or the
         name of an entry of a mapping. The default is the third item of the batch, or its entry "group" or "groups".
         What `find_groups` returned is applied to the describing columns in the batch, its third item or its entry
-        "metadata": a table, a matrix or a mapping of columns. Each row gets the worst group that it is in.
+        "metadata": a table, a matrix or a mapping of columns. Each row gets the worst group that it is in. Rows may
+        lack a label (None or NaN), and batches may have no groups at all.
     labels : str or callable, optional
         A function of the batch that returns class numbers, or the name of an entry. The default is the second item of
         the batch, or its entry "labels", "label" or "y".
@@ -226,7 +234,7 @@ def _sorted_features(X: Array, y: Indices, codes: Indices, names: tuple[Any, ...
         order = sorted(range(len(names)), key=names.__getitem__)
     except TypeError:
         order = list(range(len(names)))
-    place = np.empty(len(names), np.int64)
+    place = np.full(len(names) + 1, -1)  # the last is that of rows without a label
     place[order] = np.arange(len(names))
     return Features(X, y, place[codes], tuple(names[k] for k in order), layer)
 

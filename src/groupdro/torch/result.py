@@ -17,6 +17,8 @@ from groupdro.evaluation.metrics import METRICS
 from groupdro.evaluation.outputs import Outputs, RowLoss
 from groupdro.evaluation.plots import GroupMetricDisplay
 from groupdro.evaluation.report import Fit, GroupReport, report_on
+from groupdro.torch.few_labels import SpreadLabels
+from groupdro.torch.unlabelled import Weighting
 from groupdro.utils.text import group_name, percent, table_html, table_text
 from groupdro.utils.types import Floats, Indices
 
@@ -59,7 +61,9 @@ class Compared:
     fall: tuple[float, float, float]
 
 
-def compare_scores(scores: list[Floats], y: Indices, groups: Grouping, *, confidence: float, seed: int) -> Compared:
+def compare_scores(
+    scores: list[Floats], y: Indices, groups: Grouping, *, confidence: float, seed: int, verdict: bool = True
+) -> Compared:
     """Compare two models by their scores.
 
     Parameters
@@ -72,6 +76,8 @@ def compare_scores(scores: list[Floats], y: Indices, groups: Grouping, *, confid
         Level of the confidence intervals.
     seed : int
         Seed for the resamples.
+    verdict : bool
+        Whether the change of the worst group's risk is wanted; it is NaN otherwise.
 
     Returns
     -------
@@ -88,7 +94,7 @@ def compare_scores(scores: list[Floats], y: Indices, groups: Grouping, *, confid
     before, after = (report_on(judgement, name, (risk, accuracy), fit) for name in outputs)
     judged = np.all([judgement.why_not(name, risk) == "" for name in outputs], axis=0)
     fall = (np.nan, np.nan, np.nan)
-    if judged.any():
+    if verdict and judged.any():
         found, _ = judgement.compared(risk)
         falls = falls_of_worst(found, confidence, against=0, groups=judged[judgement.resampled_groups])
         fall = float(falls.estimates[1]), float(falls.low[1]), float(falls.high[1])
@@ -118,7 +124,7 @@ class LastLayerResult:
         Performance on each group of the judged rows, under the old layer and under layers fitted without them.
     fall : tuple of float
         Improvement of the worst group's risk on the judged rows, and both ends of its confidence interval. Only groups
-        of at least 30 rows count; NaN if there are none.
+        of at least 30 rows count; NaN if there are none, and without group labels.
     alpha, robustness : float
         Penalty and robustness, given or chosen.
     n_rows, n_judged : int
@@ -127,6 +133,12 @@ class LastLayerResult:
         Number of folds, each judged by a fit without it; 1 if a single fold was held out.
     refitted : bool
         Whether the layer in the network was fitted on all rows; otherwise it is the one that was judged.
+    weighting : Weighting or None
+        Without group labels: the chosen weights, and all that were tried, each with its accuracy out of fold. The
+        certificate is then of the weighted problem, with the penalty on the change of the layer.
+    spread : SpreadLabels or None
+        With group labels of some rows only: how many groups were predicted, and how often that is right. The reports
+        and the certificate are then of the predicted groups.
     """
 
     model: Any
@@ -141,10 +153,14 @@ class LastLayerResult:
     n_judged: int
     n_folds: int
     refitted: bool
+    weighting: Weighting | None = None
+    spread: SpreadLabels | None = None
 
     @property
     def message(self) -> str:
         """The outcome in plain words."""
+        if self.weighting is not None:
+            return self.weighting.message(self.before, self.after, self.classifier, self.n_folds)
         old = self.before.worst_row
         new = self.after.worst_row
         small = [
@@ -157,6 +173,8 @@ class LastLayerResult:
             f"({group_name(new['group'])}{_interval_of_accuracy(new)}), that of all rows from "
             f"{self.before.overall['accuracy']:.1%} to {self.after.overall['accuracy']:.1%}."
         )
+        if self.spread is not None:
+            text = f"{self.spread.message} {text}"
         estimate, low, high = self.fall
         level = percent(self.before.confidence)
         if np.isnan(estimate):
@@ -203,8 +221,11 @@ class LastLayerResult:
     def is_worse(self) -> bool:
         """Whether the worst judged group's risk is significantly larger than before, and the largest of all groups too.
 
-        A shortcut misleads groups that may be too small to be judged; repairing them costs the others.
+        A shortcut misleads groups that may be too small to be judged; repairing them costs the others. Without group
+        labels: whether it is less accurate, and corrects a smaller share of errors than it loses of other rows.
         """
+        if self.weighting is not None:
+            return self.weighting.is_worse
         largest, before = (max(report.columns["risk"]) for report in (self.after, self.before))
         return self.fall[2] < 0 and largest > before
 

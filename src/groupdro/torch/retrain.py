@@ -16,9 +16,11 @@ from groupdro.estimators import GroupDROClassifier
 from groupdro.evaluation.folds import divide
 from groupdro.torch.choosing import choose
 from groupdro.torch.features import Features, read_features
+from groupdro.torch.few_labels import spread_labels
 from groupdro.torch.layers import layer_coefficients, named_layer, unwrap, write_last_layer
 from groupdro.torch.result import Compared, LastLayerResult, compare_scores
 from groupdro.torch.rows import held_out_rows, mean_variance, sample_rows, scores_of, write_rows
+from groupdro.torch.unlabelled import Weighting, are_right, fit_without_groups, reported_groups
 from groupdro.utils.arguments import check_choice, check_flag, check_number, check_path, check_whole
 from groupdro.utils.types import Floats, Mask
 
@@ -60,6 +62,9 @@ def retrain_last_layer(
 
     With `store`, a single fold is held out from everything instead, and the network gets the layer judged on it.
 
+    Without group labels, rows count by how hard the network finds them, as in automatic feature reweighting: see
+    `groups`. With labels of a few rows, the groups of the others are predicted from the features.
+
     Parameters
     ----------
     model : torch.nn.Module
@@ -76,14 +81,21 @@ def retrain_last_layer(
         name of an entry of a mapping. The default is the third item of the batch, or its entry "group" or "groups".
         What `find_groups` returned is applied to the describing columns in the batch, its third item or its entry
         "metadata": a table, a matrix or a mapping of columns. Each row gets the worst group that it is in.
+        If no row has a label, and the batches have no groups, a row of class y counts by ``exp(-gamma * p) / n_y``,
+        where p is the network's probability of y and n_y the size of the class, and the penalty is on the change of
+        the layer. Gamma is chosen out of fold, by the accuracy on rows that the network gets right plus that on rows
+        that it gets wrong. The result is reported by class and by right and wrong, and certified for the weighted
+        problem. If some rows have a label and others lack one (None or NaN), the groups of the others are predicted
+        from their features, within each class. See :doc:`/no_group_labels`.
     robustness : float or "cv", default=1.0
         Blend between the average (0) and the worst group (1), as in `GroupDROClassifier`. "cv" chooses it with
         `GroupDROClassifierCV` and ``prefer="gain"``, at the penalty of robustness 1, and keeps 0 if there is no
-        significant gain.
+        significant gain. Requires group labels.
     alpha : float or "cv", default="cv"
         Weight of the penalty, which is L2 by default. "cv" chooses from 1e-5 to 1 times the mean variance of the
         features (for an L1 penalty, times its square root): the smallest penalty whose held-out objective is within one
-        standard error of the best.
+        standard error of the best. Without group labels the penalty is on the change of the layer, and chosen together
+        with gamma, from 1e-4 to 0.1 of that unit.
     inplace : bool, default=True
         Whether to change the model itself. False leaves it alone and returns a changed copy.
     refit : bool, default=False
@@ -155,7 +167,16 @@ def retrain_last_layer(
     )
     name, module = named_layer(inner, features.layer)
     task = _Task(own, module, robustness, alpha, choose_by, refit, cv, folder, memory, random_state)
-    classifier, compared, n_judged = task.run(features)
+    weighting = spread = None
+    if features.names:
+        if not features.labelled.all():
+            features, spread = spread_labels(features, layer_coefficients(module)[0], random_state)
+            if not spread.is_reliable:
+                warnings.warn(spread.message, UserWarning, stacklevel=2)
+        classifier, compared, n_judged = task.run(features)
+    else:
+        classifier, compared, weighting = task.run_without_groups(features)
+        n_judged = len(features)
     target = inner if inplace else copy.deepcopy(inner)
     result = LastLayerResult(
         model=model if inplace else target,
@@ -170,6 +191,8 @@ def retrain_last_layer(
         n_judged=n_judged,
         n_folds=1 if folder is not None else cv,
         refitted=folder is None or refit,
+        weighting=weighting,
+        spread=spread,
     )
     if result.is_worse:
         warnings.warn(result.message, UserWarning, stacklevel=2)
@@ -212,9 +235,7 @@ class _Task:
         old = layer_coefficients(self.module)
         n_classes = max(2, len(old[0]))
         _check_classes(features, n_classes)
-        estimator = self.estimator.set_params(
-            fit_intercept=self.estimator.fit_intercept and self.module.bias is not None, random_state=self.seed
-        )
+        estimator = self._estimator()
         fitted, judged, new = (self._with_one_fold if self.folder else self._with_all_folds)(estimator, features)
         (before,) = scores_of(features, judged, [old])
         rows = np.flatnonzero(judged)
@@ -226,6 +247,39 @@ class _Task:
             seed=self.seed,
         )
         return fitted, compared, len(rows)
+
+    def run_without_groups(self, features: Features) -> tuple[GroupDROClassifier, Compared, Weighting]:
+        """Fit rows without group labels; return the layer, how it compares with the old one, and the weights."""
+        if self.folder is not None:
+            raise ValueError("store requires group labels: without them, the features must fit in memory.")
+        if self.robustness != 1.0:
+            raise ValueError("robustness requires group labels, and no row has one: pass groups, or leave it alone.")
+        old = layer_coefficients(self.module)
+        _check_classes(features, max(2, len(old[0])))
+        estimator = self._estimator()
+        (scores,) = scores_of(features, np.ones(len(features), bool), [old])
+        fit = fit_without_groups(
+            estimator,
+            features,
+            old,
+            scores,
+            alpha=self.alpha,
+            variance=mean_variance(features),
+            n_splits=self.cv,
+            seed=self.seed,
+        )
+        right = are_right(scores, features.y)
+        groups = reported_groups(features.y, right)
+        compared = compare_scores(
+            [scores, fit.scores], features.y, groups, confidence=_CONFIDENCE, seed=self.seed, verdict=False
+        )
+        return fit.classifier, compared, fit.weighting
+
+    def _estimator(self) -> GroupDROClassifier:
+        """Return the estimator with the seed, and without an intercept if the layer has no bias."""
+        return self.estimator.set_params(
+            fit_intercept=self.estimator.fit_intercept and self.module.bias is not None, random_state=self.seed
+        )
 
     def _with_all_folds(self, estimator: GroupDROClassifier, features: Features) -> _Judged:
         """Fit on all rows, and judge each by a fit without its fold."""

@@ -36,11 +36,9 @@ class Spool(ABC):
         self._names: dict[Any, int] = {}
 
     def codes(self, groups: list[Any]) -> Indices:
-        """Return the numbers of groups by name; new names get the next numbers."""
-        for group in groups:
-            if group is None or group != group:
-                raise ValueError("groups has a missing label.")
-        return np.array([self._names.setdefault(group, len(self._names)) for group in groups], np.int64)
+        """Return the numbers of groups by name, -1 for None; new names get the next numbers."""
+        found = [-1 if group is None else self._names.setdefault(group, len(self._names)) for group in groups]
+        return np.array(found, np.int64)
 
     @property
     def names(self) -> tuple[Any, ...]:
@@ -141,7 +139,8 @@ class FileSpool(Spool):
     def stored(self, start: int, stop: int) -> tuple[Indices, list[Any]]:
         """Return labels and groups of saved rows."""
         y, groups = (self._map(name)[start:stop] for name in ("y.bin", "groups.bin"))
-        return np.array(y), [self.names[code] for code in groups]
+        names = (*self.names, None)  # -1 is the last
+        return np.array(y), [names[code] for code in groups]
 
     def add(self, X: Array, y: Indices, groups: list[Any]) -> None:
         """Add a batch."""
