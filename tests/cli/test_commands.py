@@ -205,6 +205,14 @@ def test_the_page_is_that_of_the_report(folder, tmp_path):
     assert not left_over(tmp_path)
 
 
+def test_found_groups_have_a_page_too(folder, tmp_path):
+    given = [*("--target", "y", "--probability", "p", "--columns", "site,age", "--metric", "miscalibration")]
+    given += ["--html", tmp_path / "page.html", "--title", "Where"]
+    assert call("find", folder / "p.csv", *given).stdout.endswith("page.html\n")
+    assert "<h1>Where</h1>" in (tmp_path / "page.html").read_text()
+    assert "exists: pass --force" in call("find", folder / "p.csv", *given, code=1).stderr
+
+
 def test_a_table_becomes_a_store(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame(rng.normal(size=(2000, 3)), columns=["a", "b", "c"])

@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
-from groupdro.cli.command import PATH, Outcome, command, option, progress
-from groupdro.cli.predictions import read_predictions, table_options
+from groupdro.cli.command import PATH, Outcome, check_output, command, option, progress
+from groupdro.cli.predictions import page_options, read_predictions, table_options
 from groupdro.cli.tables import check_columns
 from groupdro.discovery.find import find_groups
+from groupdro.utils.arguments import printable
 from groupdro.utils.text import records
 
 __all__ = ["find"]
@@ -29,14 +30,26 @@ __all__ = ["find"]
     "Rows that a group needs in either half.  [default: 50, or 1% of the half if that is more]",
     type=click.IntRange(min=20),
 )
+@page_options
 @command
-def find(table: Path, columns: tuple[str, ...], max_conditions: int, min_rows: int | None, **options: Any) -> Outcome:
+def find(
+    table: Path,
+    columns: tuple[str, ...],
+    max_conditions: int,
+    min_rows: int | None,
+    html: Path | None,
+    title: str,
+    about: str,
+    force: bool,
+    **options: Any,
+) -> Outcome:
     """Find groups of rows of TABLE in which the predictions fail, and report those that are not chance.
 
     TABLE is a CSV or Parquet file as for `groupdro report`, with columns that describe the rows. One random half of the
     rows is searched, and the other half judges what was found. `--metric miscalibration` searches for groups whose
     probabilities or numbers are too low or too high.
     """
+    check_output(html, "--html", force=force)
     with progress(f"Reading {table.name}"):
         given = read_predictions(table, options)
         names = _columns(columns, list(given.table))
@@ -67,7 +80,10 @@ def find(table: Path, columns: tuple[str, ...], max_conditions: int, min_rows: i
         "detectable": found.detectable,
         "groups": records(found.columns),
     }
-    return document, found.summary()
+    text = found.summary()
+    if html is not None:
+        text += f"\nWrote {printable(found.to_html(html, title=title, about=about))}"
+    return document, text
 
 
 def _columns(given: tuple[str, ...], known: list[str]) -> list[str]:

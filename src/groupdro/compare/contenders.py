@@ -29,6 +29,7 @@ __all__ = [
     "ERM",
     "GDRO",
     "IN_WORDS",
+    "MEANINGS",
     "MERO",
     "check_models",
     "fit_given",
@@ -46,6 +47,15 @@ IN_WORDS = {
     GDRO: "worst risk (GDRO)",
     MERO: "worst excess risk (MERO)",
     CHOSEN: "the choice of cross-validation",
+}
+#: What they are, for readers who do not know these names. That of a blend is followed by its robustness.
+MEANINGS = {
+    ERM: "plain training: minimises the average loss of all rows",
+    BALANCED: "minimises the average loss with equal weight for every group",
+    "blend ": "minimises a mixture of the average and the worst group's loss; the number is the share of the worst",
+    GDRO: "minimises the loss of the worst group",
+    MERO: "minimises the largest distance of a group's loss from the best that is possible for that group alone",
+    CHOSEN: "a mixture whose share of the worst group was chosen by cross-validation on the training rows",
 }
 
 

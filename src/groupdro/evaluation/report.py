@@ -12,9 +12,9 @@ from groupdro.data.given import GivenRows, RowSource, read_given
 from groupdro.data.grouping import ALL_ROWS, MERGED, Grouping
 from groupdro.evaluation.calibration import calibration
 from groupdro.evaluation.headroom import Headroom, headroom
-from groupdro.evaluation.heterogeneity import Heterogeneity, Scale, heterogeneity, to_scale
+from groupdro.evaluation.heterogeneity import Heterogeneity, heterogeneity, to_scale
 from groupdro.evaluation.judgement import Judgement, MetricByGroup, Resampling
-from groupdro.evaluation.metrics import METRICS, Metric, read_metrics
+from groupdro.evaluation.metrics import METRICS, Meaning, Metric, read_metrics
 from groupdro.evaluation.models import call_inner, check_model, final_estimator, name_of, own_groups
 from groupdro.evaluation.outputs import Outputs
 from groupdro.evaluation.page import page, report_sections, write_page
@@ -22,7 +22,7 @@ from groupdro.evaluation.predictions import Predictions, answered
 from groupdro.losses import Quantile
 from groupdro.utils.arguments import printable, short_repr
 from groupdro.utils.optional import import_extra
-from groupdro.utils.text import group_name, percent, records, table_html, table_text
+from groupdro.utils.text import group_name, metric_name, percent, records, table_html, table_text
 from groupdro.utils.types import Array, Indices
 
 __all__ = ["Fit", "GroupReport", "group_report", "report_on", "with_risk"]
@@ -83,6 +83,10 @@ class GroupReport:
         Upper bound on what the worst group could gain from a linear model, if requested.
     remarks : list of str
         What to check before you trust the report, as sentences, such as labels that the model does not know.
+    group_columns : tuple of str
+        Names of the columns whose values are the groups, if they have any.
+    meanings : dict of str to Meaning
+        For each metric whether larger or smaller values are better, and the value that it should have, if any.
     """
 
     columns: dict[str, list[Any]]
@@ -98,6 +102,8 @@ class GroupReport:
     in_sample: bool | None = None
     headroom: Headroom | None = None
     remarks: list[str] = field(default_factory=list)
+    group_columns: tuple[str, ...] = ()
+    meanings: dict[str, Meaning] = field(default_factory=dict, repr=False)
     _errors: dict[str, list[float]] = field(default_factory=dict)
 
     def heterogeneity(self, metric: str | None = None) -> Heterogeneity:
@@ -118,12 +124,7 @@ class GroupReport:
         if name not in self._errors:
             raise ValueError(f"metric must be one of {sorted(self._errors)}, got {short_repr(metric)}.")
         values, errors = (np.array(each, dtype=np.float64) for each in (self.columns[name], self._errors[name]))
-        known = METRICS.get(name)
-        scale: Scale = "plain"
-        if known is not None and known.is_share:
-            scale = "logit"
-        elif known is not None and known.is_positive:
-            scale = "log"
+        scale = self.meanings[name].scale
         there = np.isfinite(errors)
         estimates, spread = to_scale(values[there], errors[there], scale)
         return heterogeneity(estimates, spread, scale=scale, confidence=self.confidence)
@@ -156,7 +157,7 @@ class GroupReport:
             return " ".join([f"No group can be judged: {why}.", *self._advice])
         metric, worst = self.metrics[0], self.worst_row
         first = "Worst group" if len(there) - left != 1 or not left else "The only group that can be judged"
-        text = f"{first}: {group_name(worst['group'])}, with {_words(metric)} {worst[metric]:.3g}"
+        text = f"{first}: {group_name(worst['group'])}, with {metric_name(metric)} {worst[metric]:.3g}"
         text += f" ({self.overall[metric]:.3g} over all rows)." if len(there) > 1 else "."
         if self.in_sample:
             text += " These are the training data: expect worse results on new data."
@@ -308,10 +309,6 @@ class GroupReport:
             f"<p>{html.escape(self.message)}</p>{table_html(self.title, *self._table(self._main))}{omitted}"
             f"<details><summary>Intervals and details</summary>{table_html('', *more)}{headroom}</details>"
         )
-
-
-def _words(metric: str) -> str:
-    return metric.replace("_", " ")
 
 
 def group_report(
@@ -516,6 +513,8 @@ def report_on(
         title=fit.title + (level if outputs.loss.is_recognised else ""),
         in_sample=fit.in_sample,
         headroom=headroom,
+        group_columns=given.groups.by,
+        meanings={each.metric.name: each.metric.meaning(loss) for each in found},
         _errors={name: [*own, *[np.nan] * n_absent] for name, own in errors.items()},
         remarks=_remarks(outputs, given, any_judged=bool(first.judged.any()), in_sample=bool(fit.in_sample)),
     )
