@@ -1,8 +1,12 @@
 import argparse
 
-from benchmarks.judging import calibration, spread, tables
+from benchmarks.judging import calibration, differences, spread, tables
 
-SIMULATIONS = {"spread": spread.spread, "calibration": calibration.calibration}
+SIMULATIONS = {
+    "spread": spread.spread,
+    "calibration": calibration.calibration,
+    "differences": differences.differences,
+}
 
 
 def main() -> None:

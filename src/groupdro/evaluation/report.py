@@ -11,6 +11,7 @@ from sklearn.base import is_classifier
 from groupdro.data.given import GivenRows, RowSource, read_given
 from groupdro.data.grouping import ALL_ROWS, MERGED, Grouping
 from groupdro.evaluation.calibration import calibration
+from groupdro.evaluation.differences import GroupDifferences, differences_between
 from groupdro.evaluation.headroom import Headroom, headroom
 from groupdro.evaluation.heterogeneity import Heterogeneity, heterogeneity, to_scale
 from groupdro.evaluation.judgement import Judgement, MetricByGroup, Resampling
@@ -105,6 +106,46 @@ class GroupReport:
     group_columns: tuple[str, ...] = ()
     meanings: dict[str, Meaning] = field(default_factory=dict, repr=False)
     _errors: dict[str, list[float]] = field(default_factory=dict)
+    _judged_by: tuple[Judgement, str] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is saved: the numbers, without the rows and predictions behind them."""
+        return {**self.__dict__, "_judged_by": None}
+
+    def differences(self, metric: str | None = None, *, against: Any = None, ratio: bool = False) -> GroupDifferences:
+        """Return how much a metric differs between groups, with intervals that hold for all differences at once.
+
+        Parameters
+        ----------
+        metric : str, optional
+            The metric. The default is the first one.
+        against : object, optional
+            A group with which all others are compared. By default every pair of groups is compared, so that any pair
+            may be picked afterwards; a group that is named beforehand gives narrower intervals.
+        ratio : bool
+            Whether to return ratios, such as of selection rates, instead of differences.
+
+        Returns
+        -------
+        GroupDifferences
+            One row per comparison. Groups that cannot be judged are left out.
+
+        Notes
+        -----
+        The intervals are from the resamples of the report: the largest studentised deviation over all differences
+        determines how wide they are; those of ratios are computed for logarithms. Intervals of proportions are combined
+        from the Clopper-Pearson intervals of both groups, by the method of Zou and Donner, with Bonferroni correction.
+        """
+        name = self.metrics[0] if metric is None else metric
+        if name not in self.meanings:
+            raise ValueError(f"metric must be one of {sorted(self.meanings)}, got {short_repr(metric)}.")
+        if self._judged_by is None:
+            raise ValueError("a report that was saved has no resamples left: compute it again.")
+        if not self.resampled:
+            raise ValueError("differences need resamples: n_bootstrap must not be 0.")
+        judgement, model = self._judged_by
+        found = next(one for one in judgement.metrics if one.name == name)
+        return differences_between(judgement, model, found, self.columns["group"], against=against, ratio=ratio)
 
     def heterogeneity(self, metric: str | None = None) -> Heterogeneity:
         """Return how much the true values of the groups differ beyond chance, and what to expect of a new group.
@@ -245,15 +286,24 @@ class GroupReport:
         Returns
         -------
         pandas.DataFrame
-            One row per group. Groups of several columns are text here, and tuples in `columns`.
+            One row per group. Groups of several columns are the index, with one level per column, and text in the
+            column `group`.
         """
         pd = import_extra("pandas", "plot")
 
         groups = self.columns["group"]
         kinds = {type(group) for group in groups}
+        names = groups
         if len(kinds) > 1 or tuple in kinds:  # a column of a frame has one type
-            groups = [group_name(group) for group in groups]
-        return pd.DataFrame({**self.columns, "group": groups})
+            names = [group_name(group) for group in groups]
+        frame = pd.DataFrame({**self.columns, "group": names})
+        if tuple in kinds:
+            depth = max(len(group) for group in groups if isinstance(group, tuple))
+            # Small groups that the fit merged have one name.
+            levels = [group if isinstance(group, tuple) else (group, *[""] * (depth - 1)) for group in groups]
+            columns = self.group_columns if len(self.group_columns) == depth else None
+            frame.index = pd.MultiIndex.from_tuples(levels, names=columns)
+        return frame
 
     def plot(self, *, metric: str | None = None, ax: Any = None) -> Any:
         """Draw a metric of each group with its confidence interval.
@@ -514,6 +564,7 @@ def report_on(
         in_sample=fit.in_sample,
         headroom=headroom,
         group_columns=given.groups.by,
+        _judged_by=(judgement, name),
         meanings={each.metric.name: each.metric.meaning(loss) for each in found},
         _errors={name: [*own, *[np.nan] * n_absent] for name, own in errors.items()},
         remarks=_remarks(outputs, given, any_judged=bool(first.judged.any()), in_sample=bool(fit.in_sample)),
