@@ -41,6 +41,7 @@ NEEDS = {
     "last_layer.md": ("torch",),
     "whole_networks.md": ("torch",),
     "conformal.md": ("mapie",),
+    "from_r.md": ("click", "pyarrow"),
     "model_card.md": ("skops",),
     "multicalibration.md": ("mcgrad",),
     "tracking.md": ("mlflow", "skops"),
