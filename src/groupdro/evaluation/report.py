@@ -23,6 +23,7 @@ from groupdro.evaluation.predictions import Predictions, answered
 from groupdro.losses import Quantile
 from groupdro.utils.arguments import printable, short_repr
 from groupdro.utils.optional import import_extra
+from groupdro.utils.progress import shows_progress
 from groupdro.utils.text import group_name, metric_name, percent, records, table_html, table_text
 from groupdro.utils.types import Array, Indices
 
@@ -361,6 +362,7 @@ class GroupReport:
         )
 
 
+@shows_progress
 def group_report(
     model: Any,
     X: Any = None,
@@ -377,6 +379,7 @@ def group_report(
     min_rows: int = 30,
     random_state: int = 0,
     linear: Any = None,
+    verbose: bool = False,  # noqa: ARG001, read by the decorator
 ) -> GroupReport:
     """Report the performance of a fitted model, or of predictions, on each group.
 
@@ -426,6 +429,8 @@ def group_report(
     linear : bool, Pipeline or transformer, optional
         Linear models with which to compare the worst group, by `headroom`: True for the default columns of `headroom`,
         or a transformer or pipeline that computes the columns. Groups of fewer than `min_rows` rows are left out.
+    verbose : bool
+        Whether to print after five seconds how long it may still take.
 
     Returns
     -------
