@@ -265,6 +265,13 @@ def test_the_coverage_of_the_spread_between_groups_is_the_stored_one():
     assert_quotes("judging_predictions.md", heading, f"{min(both):.1f}%", f"{max(both):.1f}%")
 
 
+def test_the_coverage_of_differences_between_groups_is_the_stored_one():
+    text = (RESULTS / "judging_differences.md").read_text()
+    shares = [float(cell.rstrip("%")) for row in rows_of(text) if len(row) == 13 for cell in row[3:] if "%" in cell]
+    error = re.search(r"standard error is ([\d.]+) percentage", text)[1]
+    assert_quotes("methods.md", "Differences between groups", f"{min(shares):.1f}%", f"{max(shares):.1f}%", error)
+
+
 def test_the_last_campaign_is_that_of_its_table():
     [row] = [line for line in (DOCS / "snippets" / "real_data.txt").read_text().splitlines() if "real data" in line]
     converged, minimisers = re.search(r"([\d,]+) of ([\d,]+) that have a minimiser converged", row).groups()
