@@ -131,7 +131,10 @@ MISTAKES = [
     ("report t.parquet {given} --class a --class b", "--class 'a' is not a label like 0."),
     ("report t.parquet {given} --class 1 --class 2", "--target: 'y' has labels that --class does not name: [0]."),
     ("report t.parquet {given} --class 1 --class 1", "--class names a class twice."),
-    ("report coded.parquet --target y --prediction class --group site", "y has the labels [0, 1], and "),
+    (
+        "report coded.parquet --target y --prediction class --group site",
+        "--prediction: column 'class' has ['bad', 'good'], but --target 'y' has [0, 1]: code both alike.",
+    ),
     (
         "report t.parquet --target claims --prediction rate --group site --exposure logit",
         "values that are not positive.",

@@ -182,6 +182,12 @@ def _predictions(table: Any, y: Array, path: Path, options: dict[str, Any], *, n
     predicted = None
     if options["prediction"] is not None:
         predicted = _labels(table[options["prediction"]], "--prediction", numeric=numeric)
+        if predicted.dtype.kind != y.dtype.kind and "U" in (predicted.dtype.kind, y.dtype.kind):
+            shown = [short_repr(np.unique(labels).tolist()) for labels in (predicted, y)]
+            raise ValueError(
+                f"--prediction: column {options['prediction']!r} has {shown[0]}, but --target {options['target']!r} "
+                f"has {shown[1]}: code both alike."
+            )
     if predicted is not None and options["exposure"] is not None:
         exposure = tables.as_numbers(table[options["exposure"]])
         if not (exposure > 0).all():
