@@ -272,6 +272,13 @@ def test_the_coverage_of_differences_between_groups_is_the_stored_one():
     assert_quotes("methods.md", "Differences between groups", f"{min(shares):.1f}%", f"{max(shares):.1f}%", error)
 
 
+def test_the_time_of_a_report_and_of_metric_frame_is_the_stored_one():
+    found = json.loads((RESULTS / "judging_metric_frame.json").read_text())
+    ours, theirs = (found["classes"][name] for name in ("ours, 20 resamples", "MetricFrame, 2 resamples"))
+    numbers = f"{found['rows']:,}", str(found["groups"]), *(f"{run['seconds']:.1f}" for run in (ours, theirs))
+    assert_quotes("metrics.md", "To fairlearn and back", *numbers, *(str(run["megabytes"]) for run in (ours, theirs)))
+
+
 def test_the_last_campaign_is_that_of_its_table():
     [row] = [line for line in (DOCS / "snippets" / "real_data.txt").read_text().splitlines() if "real data" in line]
     converged, minimisers = re.search(r"([\d,]+) of ([\d,]+) that have a minimiser converged", row).groups()
