@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmarks.judging import calibration, spread
+from benchmarks.judging import calibration, differences, metric_frame, spread
 
 from tests.benchmarks.stored import RESULTS, tables
 
@@ -43,6 +43,33 @@ def test_calibration_is_covered_on_every_line_with_enough_expected_events():
             if cell:
                 share, *number = cell.replace("(", "").replace(")", "").split()
                 assert float(share.rstrip("%")) / 100 >= least(int(number[0]) if number else 100), line
+
+
+@pytest.mark.parametrize("kind", metric_frame.KINDS)
+def test_a_report_and_metric_frame_take_the_same_rows(kind, monkeypatch):
+    pytest.importorskip("fairlearn")
+    monkeypatch.setattr(metric_frame, "N_ROWS", 2000)
+    monkeypatch.setattr(metric_frame, "N_GROUPS", 3)
+    metric_frame.ours(kind, 20)
+    metric_frame.metric_frame(kind, 2)
+
+
+def test_differences_are_covered_on_every_line():
+    lines = tables((RESULTS / "judging_differences.md").read_text())[0]
+    assert len(lines) == len(differences.SETTINGS)
+    for line in lines:
+        assert min(shares(line, [name for name, cell in line.items() if "%" in cell])) >= least(100), line
+
+
+def test_a_few_simulated_differences(monkeypatch):
+    monkeypatch.setattr(differences, "LARGE", 20_000)
+    monkeypatch.setattr(differences, "N_BOOTSTRAP", 100)
+    differences.truth.cache_clear()
+    found = differences.simulate(differences.SETTINGS[0], 10)
+    differences.truth.cache_clear()
+    assert min(holds for holds, _ in found.values()) >= 0.6
+    page = differences.document(dict.fromkeys(differences.SETTINGS, found), 10)
+    assert page.count("\n| ") == len(differences.SETTINGS) + 2
 
 
 @pytest.mark.parametrize("rows", calibration.ROWS)

@@ -23,7 +23,8 @@ def table(n=240):
     rng = np.random.default_rng(0)
     x, groups = rng.normal(size=n), np.array([f"{k}{HOSTILE}" for k in "abc"])[np.arange(n) % 3]
     y = np.where(x + rng.logistic(size=n) > 0, f"y{HOSTILE}", "no")
-    return pd.DataFrame({f"x{HOSTILE}": x, f"target{HOSTILE}": y, f"group{HOSTILE}": groups})
+    p = 1 / (1 + np.exp(-x))
+    return pd.DataFrame({f"x{HOSTILE}": x, f"target{HOSTILE}": y, f"group{HOSTILE}": groups, f"p{HOSTILE}": p})
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +48,16 @@ def test_no_command_prints_what_a_terminal_would_obey(folder, tmp_path, as_json)
     target, group = f"target{HOSTILE}", f"group{HOSTILE}"
     (odd,) = folder.glob("t*owned*")
     more = ["--json"] if as_json else []
-    given = ["--target", target, "--group", group, *more]
-    out = tmp_path / f"m{HOSTILE}.skops"
-    fitted = printed("fit", folder / "t.parquet", *given, "-o", out)
-    reported = printed("report", out, odd, *more, "--html", tmp_path / f"{HOSTILE}.html")
-    printed("predict", out, odd, "-o", tmp_path / f"p{HOSTILE}.csv", *more)
-    printed("compare", folder / "t.parquet", *given)
-    printed("convert", folder / "t.parquet", tmp_path / f"s{HOSTILE}", *given)
+    given = ["--target", target, "--probability", f"p{HOSTILE}", *more]
+    reported = printed("report", odd, *given, "--group", group, "--html", tmp_path / f"{HOSTILE}.html")
+    columns = ["--columns", f"x{HOSTILE}", "--columns", group]
+    printed("find", odd, *given, *columns, "--min-rows", 20)
+    convert = ["--target", target, "--group", group, *more]
+    printed("convert", folder / "t.parquet", tmp_path / f"s{HOSTILE}", *convert)
     if as_json:
         names = {row["group"] for row in json.loads(reported)["groups"]}
         assert names == {f"{k}{HOSTILE}" for k in "abc"}  # programs get what is there
-        assert json.loads(fitted)["target"] == target
+        assert json.loads(reported)["target"] == target
     else:
         assert printable(f"a{HOSTILE}") in reported
 
@@ -65,11 +65,10 @@ def test_no_command_prints_what_a_terminal_would_obey(folder, tmp_path, as_json)
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["fit", "{table}", "--target", "nowhere", "--group", "group"],
-        ["fit", "{table}", "--target", f"target{HOSTILE}", "--group", f"x{HOSTILE}{HOSTILE}"],
-        ["fit", f"nowhere{HOSTILE}.csv", "--target", "y", "--group", "g"],
-        ["report", f"nowhere{HOSTILE}", "{table}"],
-        ["report", "{table}", "{table}"],
+        ["report", "{table}", "--target", "nowhere", "--prediction", "p", "--group", "group"],
+        ["report", "{table}", "--target", f"target{HOSTILE}", "--score", f"group{HOSTILE}", "--group", "g"],
+        ["report", "{table}", "--target", f"group{HOSTILE}", "--probability", f"p{HOSTILE}", "--group", "g"],
+        ["find", f"nowhere{HOSTILE}.csv", "--target", "y", "--prediction", "p"],
         ["convert", "{table}", "{folder}/s", "--target", "x", "--group", f"group{HOSTILE}"],
     ],
     ids=lambda arguments: " ".join(arguments)[:24],

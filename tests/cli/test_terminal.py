@@ -47,13 +47,11 @@ def at_a_terminal(folder, arguments, until=b""):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a pseudo-terminal of Linux")
 def test_progress_is_shown_and_escaped_and_ctrl_c_ends_without_a_file(tmp_path):
-    table().to_parquet(tmp_path / "t.parquet")
-    given = ["fit", "t.parquet", "--target", f"target{HOSTILE}", "--group", f"group{HOSTILE}"]
-    endless = ["--solver", "aleg", "--tol", "0", "--max-passes", "1e9"]
-    code, screen = at_a_terminal(tmp_path, [*given, *endless], until=b"Fitting: epoch ")
+    table(400_000).to_parquet(tmp_path / "t.parquet")
+    given = ["find", "t.parquet", "--target", f"target{HOSTILE}", "--probability", f"p{HOSTILE}"]
+    code, screen = at_a_terminal(tmp_path, given, until=b"Searching 2 columns")
     assert code == 130, screen
-    assert "of 0e+00" in screen
-    assert "Interrupted: no model was written." in screen
+    assert "Interrupted: nothing was written." in screen
     assert "Traceback" not in screen
     assert not [told for told in ("\x1b]0;", "\x07", "\x9b2J", "\u202e") if told in screen]
     assert [path.name for path in tmp_path.iterdir()] == ["t.parquet"]

@@ -392,7 +392,8 @@ def test_the_parameters_of_the_estimator_are_kept_and_it_is_not_fitted():
     assert not hasattr(estimator, "coef_")
     for name, model in found.models.items():
         changed = {"objective": "excess_risk" if name == "MERO" else "risk", "random_state": 4}
-        changed["robustness"] = {"ERM": 0.0, "balanced ERM": 0.0, "blend 0.5": 0.5}.get(name, 1.0)
+        blends = {f"blend {t:g}": t for t in (0.1, 0.5, 0.9)}
+        changed["robustness"] = {"ERM": 0.0, "balanced ERM": 0.0, **blends}.get(name, 1.0)
         if changed["robustness"] == 0.0:
             changed["average"] = "rows" if name == "ERM" else "groups"
         assert model.get_params() == before | changed
@@ -416,7 +417,7 @@ def test_an_interrupt_ends_the_comparison_and_a_callback_only_its_fit(how):
 
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         found = compared()
-    assert found == ("ended" if how == "ctrl-c" else 5)
+    assert found == ("ended" if how == "ctrl-c" else 7)
 
 
 def test_a_squared_hinge_model_is_judged_by_its_own_loss():
@@ -521,7 +522,7 @@ def test_all_groups_are_judged_where_none_has_enough_rows():
 def test_held_out_groups_that_were_not_trained_on_count_but_have_no_regret():
     (X, y, groups), (X_new, y_new, _) = halves("binary")
     found = compare(X, y, groups, held_out=(X_new, y_new, np.full(len(y_new), "new")))
-    assert found.columns["worst_group"] == ["new"] * 5
+    assert found.columns["worst_group"] == ["new"] * 7
     assert np.isnan(found.columns["worst_regret"]).all()
 
 
@@ -574,7 +575,7 @@ def test_the_html_is_the_verdict_and_the_tables_with_hostile_names_escaped():
     main, _, details = shown.partition("<details>")
     assert "<script>" not in shown
     assert "<td>&lt;script&gt;</td>" in main
-    assert main.count("<tr>") == details.count("<tr>") == 6
+    assert main.count("<tr>") == details.count("<tr>") == 8
     assert html.escape(found.verdict) in main
     assert html.escape(found.evidence) in details
 

@@ -134,7 +134,9 @@ def test_models_whose_worst_group_reaches_the_floor_come_first(metric):
     assert taken(changes, metric=metric, floor=2.0 + sign * 0.3) == "blend"
     affordable = {"metric": metric, "budget": 1.0}
     assert taken(changes, floor=2.0 + sign * 0.5, **affordable) == "GDRO"
-    assert taken(changes, floor=2.0 + sign * 0.9, **affordable) == "blend"  # none reaches it, so the best trade
+    assert (
+        taken(changes, floor=2.0 + sign * 0.9, **affordable) == "GDRO"
+    )  # none reaches it, so the most within the budget
     # The baseline alone reaches it.
     other = dict.fromkeys(changes, 2.0 - sign * 0.2)
     assert taken(changes, floor=2.0 - sign * 0.1, worst=other, **affordable) == "ERM"
@@ -379,9 +381,11 @@ def test_a_budget_decides_how_much_the_average_may_lose():
             assert own.relative_cost <= budget
     assert found[5.0].changes == found[0.0].changes
     assert costs[0.0] <= 0.0 < costs[5.0]
-    # With no limit on the cost, it still counts.
-    best = max(found[5.0].changes.values(), key=lambda change: change.net)
-    assert found[5.0].changes[found[5.0].recommended] == best
+    # Within the budget, the worst group decides.
+    affordable = [change for change in found[5.0].changes.values() if change.better and change.relative_cost <= 5.0]
+    assert found[5.0].changes[found[5.0].recommended] == max(affordable, key=lambda change: change.gain[0])
+    # Without one, what the average loses counts as well.
+    assert found[None].changes[found[None].recommended] == max(found[None].changes.values(), key=lambda one: one.net)
 
 
 def test_a_floor_is_reached_by_the_recommended_model_if_by_any():

@@ -11,7 +11,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -219,10 +219,11 @@ class Python:
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a console block, and the code with which its page says that it ends."""
+    """A command of a console block, the code with which its page says that it ends, and what it shows."""
 
     text: str
     code: int = 0
+    shown: str = ""
 
 
 def commands(console: str) -> list[Command]:
@@ -246,7 +247,7 @@ def commands(console: str) -> list[Command]:
     out: list[Command] = []
     for text, printed in found:
         if text == "echo $?":
-            out[-1] = Command(out[-1].text, int(printed[0]))
+            out[-1] = replace(out[-1], code=int(printed[0]))
         else:
-            out.append(Command(text))
+            out.append(Command(text, shown="\n".join(printed)))
     return out

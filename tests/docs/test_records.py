@@ -274,6 +274,22 @@ def test_the_coverage_of_the_spread_between_groups_is_the_stored_one():
     assert_quotes("judging_predictions.md", heading, f"{min(both):.1f}%", f"{max(both):.1f}%")
 
 
+def test_the_coverage_of_differences_between_groups_is_the_stored_one():
+    text = (RESULTS / "judging_differences.md").read_text()
+    shares = [float(cell.rstrip("%")) for row in rows_of(text) if len(row) == 13 for cell in row[3:] if "%" in cell]
+    error = re.search(r"standard error is ([\d.]+) percentage", text)[1]
+    assert_quotes("methods.md", "Differences between groups", f"{min(shares):.1f}%", f"{max(shares):.1f}%", error)
+
+
+def test_the_time_of_a_report_and_of_metric_frame_is_the_stored_one():
+    found = json.loads((RESULTS / "judging_metric_frame.json").read_text())
+    ours, theirs = (found["classes"][name] for name in ("ours, 20 resamples", "MetricFrame, 2 resamples"))
+    numbers = f"{found['rows']:,}", str(found["groups"]), *(f"{run['seconds']:.1f}" for run in (ours, theirs))
+    others = (f"{run['seconds']:.1f}" for run in found["probabilities"].values())
+    memory = (str(run["megabytes"]) for run in (ours, theirs))
+    assert_quotes("metrics.md", "To fairlearn and back", *numbers, *memory, *others)
+
+
 def test_the_last_campaign_is_that_of_its_table():
     [row] = [line for line in (DOCS / "snippets" / "real_data.txt").read_text().splitlines() if "real data" in line]
     converged, minimisers = re.search(r"([\d,]+) of ([\d,]+) that have a minimiser converged", row).groups()

@@ -420,7 +420,7 @@ def test_arguments_that_make_no_sense_are_refused_by_name(change, error, said):
 
 def test_questions_that_make_no_sense_are_refused_by_name():
     frontier, _ = solved("binary")
-    for ask, name in ((frontier.least_worst, "mean_within"), (frontier.least_mean, "worst_within")):
+    for ask, name in ((frontier.least_worst, "mean_budget"), (frontier.least_mean, "worst_budget")):
         for value in (-0.1, np.nan, "a"):
             with pytest.raises((TypeError, ValueError), match=f"^{name} "):
                 ask(value)

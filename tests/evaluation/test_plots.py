@@ -331,7 +331,10 @@ def inside_figure(display):
 
 def overlaps(display):
     display.figure_.canvas.draw()
-    return display.legend_.get_window_extent().overlaps(display.ax_.get_window_extent())
+    legend = display.legend_.get_window_extent()
+    drawn = [display.ax_.get_tightbbox()]
+    drawn += [display.figure_._suptitle.get_window_extent()] if display.figure_._suptitle else []
+    return any(legend.overlaps(each) for each in drawn)
 
 
 @pytest.mark.parametrize("n_groups", [2, 10, 40])

@@ -2,10 +2,8 @@
 
 import click
 
-from groupdro.cli.compare import compare
 from groupdro.cli.convert import convert
-from groupdro.cli.fit import fit
-from groupdro.cli.predict import predict
+from groupdro.cli.find import find
 from groupdro.cli.report import report
 from groupdro.version import __version__
 
@@ -16,7 +14,6 @@ Exit codes:
   0    done
   1    invalid input; one sentence on stderr says why
   2    invalid usage of the command
-  3    done, but a certified gap is not within --tol
   4    done, but with warnings under --strict
   70   an unexpected error; --debug shows the traceback
   130  interrupted by Ctrl-C
@@ -26,8 +23,8 @@ Exit codes:
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXIT_CODES)
 @click.version_option(__version__)
 def commands() -> None:
-    """Train models that hold up on their worst group, with a certified optimality gap."""
+    """Judge a model's predictions per group: where it fails, and whether that is chance."""
 
 
-for _command in (fit, report, predict, compare, convert):
+for _command in (report, find, convert):
     commands.add_command(_command)

@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
 from groupdro.utils.arguments import printable
 
@@ -24,29 +23,22 @@ __all__ = [
     "Outcome",
     "check_output",
     "command",
-    "details_option",
     "echo",
     "flag",
-    "metric_option",
     "option",
     "progress",
-    "say",
 ]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-Outcome = tuple[dict[str, Any], str, str]
+Outcome = tuple[dict[str, Any], str]
 
 PATH = click.Path(path_type=Path)
 UNIT = click.FloatRange(0.0, 1.0)
 
 _INVALID_INPUT = 1
-_NOT_CONVERGED = 3
 _WARNED = 4
 _UNEXPECTED = 70  # EX_SOFTWARE of sysexits.h
 _INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
-
-# scikit-learn's warnings of unknown labels, which are counted when a table is read, and of a store's unnamed features.
-_SAID_OTHERWISE = "Found unknown categories", "X does not have valid feature names"
 
 
 def option(names: str, text: str, *, choices: tuple[str, ...] = (), **more: Any) -> Decorator:
@@ -78,25 +70,13 @@ def flag(names: str, text: str) -> Decorator:
     return option(names, text, is_flag=True)
 
 
-def metric_option(command: Any) -> Any:
-    """Add the option of metrics to a command."""
-    text = (
-        "Metric of the table, such as accuracy, recall, roc_auc or rmse. Repeat it for several; the first one decides."
-    )
-    return option("--metric metrics", text, metavar="NAME", multiple=True)(command)
-
-
-details_option = flag("--details", "Print intervals and proofs too.")
-
-
 def command(run: Callable[..., Outcome]) -> Callable[..., None]:
     """Add printing, errors and exit codes to a command, with the options --json, --strict and --debug.
 
     Parameters
     ----------
     run : callable
-        Returns the document that --json prints, the text that is printed otherwise, and a sentence about what has not
-        converged, or an empty string.
+        Returns the document that --json prints, and the text that is printed otherwise.
 
     Returns
     -------
@@ -112,17 +92,13 @@ def command(run: Callable[..., Outcome]) -> Callable[..., None]:
         try:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the last sentence says so
-                for start in _SAID_OTHERWISE:
-                    warnings.filterwarnings("ignore", start, UserWarning)
-                document, text, not_converged = run(**given)
+                document, text = run(**given)
             warned = list(dict.fromkeys(_one_line(warning.message) for warning in caught))
             for warning in warned:
                 echo(f"Warning: {warning}", err=True)
             document = {"command": run.__name__, **document, "warnings": warned}
             echo(json.dumps(_plain(document), indent=2) if as_json else text)
-            code, message = (_NOT_CONVERGED if not_converged else 0), not_converged
-            code = code or (_WARNED if strict and warned else 0)
+            code, message = (_WARNED if strict and warned else 0), ""
         except (click.ClickException, BrokenPipeError):  # click exits quietly if the reader of a pipe is gone
             raise
         except KeyboardInterrupt as error:
@@ -145,7 +121,7 @@ def _failure(error: Exception) -> tuple[int, str]:
         sentence = error.strerror + (f" ({printable(error.filename)})" if error.filename else "")
     sentence += "" if sentence[-1] in ".!?" else "."
     if isinstance(error, MemoryError):
-        sentence = "the table does not fit in memory: pass it to `groupdro convert`, and `groupdro fit` the store."
+        sentence = "the table does not fit in memory."
     elif not isinstance(error, ValueError | OSError | ImportError | FloatingPointError):
         hint = "Run again with --debug for the traceback, and please report it."
         return _UNEXPECTED, f"Error: unexpected {type(error).__name__}: {sentence} {hint}"
@@ -188,15 +164,9 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(printable(text, keep="\n"), err=err)
 
 
-def say(text: str) -> None:
-    """Print text before the command is done, except with --json."""
-    if not click.get_current_context().params["as_json"]:
-        echo(text)
-
-
 @contextlib.contextmanager
-def progress(doing: str) -> Iterator[Callable[[str], None]]:
-    """Show the current activity on stderr if it is a terminal; the yielded function adds details."""
+def progress(doing: str) -> Iterator[None]:
+    """Show the current activity on stderr if it is a terminal."""
 
     def show(line: str) -> None:
         if sys.stderr.isatty():
@@ -205,7 +175,7 @@ def progress(doing: str) -> Iterator[Callable[[str], None]]:
 
     show(f"{doing} ...")
     try:
-        yield lambda details: show(f"{doing}: {details}")
+        yield
     finally:
         show("")
 

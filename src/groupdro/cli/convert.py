@@ -46,7 +46,7 @@ def convert(
     verify: bool,
     force: bool,
 ) -> Outcome:
-    """Convert numeric TABLEs to STORE, a directory that `groupdro fit` reads from disk.
+    """Convert numeric TABLEs to STORE, a directory from which `fit` in Python reads the rows.
 
     The tables are CSV or Parquet files with the same columns, or one directory of Parquet files. They are read in
     bounded memory and may be larger than it. All columns except the target, the groups and the weight are features,
@@ -92,7 +92,7 @@ def convert(
     )
     if held_out is not None:
         text += f"\n{printable(held_out.path.name)}: {held_out.n_rows} held-out rows"
-    return document, text + ("\nVerified: all checksums match" if verify else ""), ""
+    return document, text + ("\nVerified: all checksums match" if verify else "")
 
 
 def _csv_files(paths: tuple[Path, ...], labels: set[str]) -> Any:

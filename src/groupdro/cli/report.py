@@ -1,106 +1,78 @@
 """`groupdro report`."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import click
 
-from groupdro.cli.command import (
-    PATH,
-    Outcome,
-    check_output,
-    command,
-    details_option,
-    flag,
-    metric_option,
-    option,
-    progress,
-)
-from groupdro.cli.model import SavedModel, certificate_lines, certificate_of, table_digest
-from groupdro.cli.page import report_page, write_page
-from groupdro.cli.tables import check_columns, read_table, refuse_missing
-from groupdro.cli.training import group_labels
+from groupdro.cli.command import PATH, Outcome, check_output, command, flag, option, progress
+from groupdro.cli.predictions import page_options, read_predictions, table_options
 from groupdro.evaluation.report import group_report
-from groupdro.store import GroupedStore
+from groupdro.utils.arguments import printable
 from groupdro.utils.text import records
 
 __all__ = ["report"]
 
 
 @click.command()
-@click.argument("model", type=PATH)
 @click.argument("table", type=PATH)
-@option("--group groups", "Column with the groups.  [default: as in fit]", metavar="COLUMN", multiple=True)
-@metric_option
-@details_option
-@option("--html", "Also write an HTML page with the table and charts.", type=PATH)
-@flag("--force", "Replace the page if it exists.")
-@flag("--allow-unknown", "Accept a column without any label seen in fit.")
+@option(
+    "--group groups",
+    "Column with the groups. Repeat it for combinations.",
+    metavar="COLUMN",
+    multiple=True,
+    required=True,
+)
+@table_options
+@option("--min-rows", "Rows below which a group is not judged.", type=click.IntRange(min=1), default=30)
+@flag("--details", "Print the intervals of all metrics too, and how much groups differ.")
+@page_options
 @command
 def report(
-    model: Path,
     table: Path,
     groups: tuple[str, ...],
-    metrics: tuple[str, ...],
+    min_rows: int,
     details: bool,
     html: Path | None,
+    title: str,
+    about: str,
     force: bool,
-    allow_unknown: bool,
+    **options: Any,
 ) -> Outcome:
-    """Report the performance of MODEL on each group of TABLE, worst first.
+    """Report the performance on each group of TABLE, worst first.
 
-    TABLE should preferably hold data that the model was not fitted on: a CSV or Parquet file with the same columns, or
-    a store. If it is the training table, the report says so.
+    TABLE is a CSV or Parquet file with one row per case: what happened, what was predicted, and the groups, preferably
+    of data that the model was not fitted on. The numbers are those of `group_report` in Python.
     """
     check_output(html, "--html", force=force)
-    with progress(f"Reporting on {table.name}"):
-        fitted = SavedModel.load(model)
-        fitted = dataclasses.replace(fitted, groups=groups or fitted.groups)
-        rows = _open_store(fitted, table) if table.is_dir() else _rows_of_table(fitted, table, allow_unknown)
-        found = group_report(fitted.pipeline, *rows, metrics=metrics or None)
-    n_rows = len(rows[0])
-    found = dataclasses.replace(found, title=f"{type(fitted.model).__name__} on {n_rows} rows of {table.name}")
-    in_sample, sentence = "unknown", "It is unknown whether some of these rows were used for training."
-    if found.in_sample:
-        in_sample, sentence = "yes", "In-sample: these are the rows the model was fitted on."
-    elif fitted.reads_tables and fitted.facts.get("digest") == table_digest(*rows[:2]):
-        in_sample = "partly"
-        sentence = f"Partly in-sample: the model was fitted on {fitted.facts['rows']} of these rows."
+    with progress(f"Reading {table.name}"):
+        given = read_predictions(table, options)
+        labels = given.labels_of(groups, "--group")
+    with progress(f"Reporting on {len(given.y)} rows"):
+        found = group_report(
+            given.predictions,
+            y=given.y,
+            groups=labels,
+            metrics=options["metrics"] or None,
+            confidence=options["confidence"],
+            min_rows=min_rows,
+            random_state=options["seed"],
+            **given.judging,
+        )
     document = {
-        "model": model,
         "table": table,
         "rows": found.overall["n"],
-        "target": fitted.target,
-        "group_columns": fitted.groups,
+        "target": options["target"],
+        "group_columns": groups,
         **{
             name: getattr(found, name)
-            for name in ("confidence", "metrics", "worst_group", "worst_value", "limit", "overall")
+            for name in ("message", "confidence", "metrics", "worst_group", "worst_value", "limit", "overall")
         },
         "groups": records(found.columns),
-        "certificate": certificate_of(fitted.model),
-        "in_sample": in_sample,
     }
-    certified = f"Certified on the training rows:\n{certificate_lines(fitted.model)}"
-    text = f"{found.summary(details=details)}\n{sentence}\n\n{certified}"
+    text = found.summary(details=details)
+    if details:
+        text += "".join(f"\n\n{name}: {found.heterogeneity(name)}" for name in found.metrics)
     if html is not None:
-        text += write_page(html, report_page(fitted, found, table.name, sentence))
-    return document, text, ""
-
-
-def _rows_of_table(fitted: SavedModel, path: Path, allow_unknown: bool) -> tuple[Any, Any, Any]:
-    if not (fitted.target and fitted.groups):
-        raise ValueError("the model was fitted on a store that does not name its target and groups.")
-    table = read_table(path)
-    check_columns(table, [fitted.target], "--target")
-    check_columns(table, fitted.groups, "--group")
-    refuse_missing(table[fitted.target], "--target")
-    X = fitted.features(table, allow_unknown=allow_unknown)
-    return X, fitted.target_of(table), group_labels(table, fitted.groups)
-
-
-def _open_store(fitted: SavedModel, path: Path) -> tuple[GroupedStore]:
-    """Return a store, whose labels, groups, weights and offsets a report takes from it."""
-    if fitted.reads_tables:
-        raise ValueError(f"TABLE {str(path)!r} is a store, but the model was fitted on the columns of a table.")
-    return (GroupedStore.open(path),)
+        text += f"\nWrote {printable(found.to_html(html, title=title, about=about))}"
+    return document, text

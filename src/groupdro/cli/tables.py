@@ -56,6 +56,8 @@ def read_table(path: Path) -> Any:
     """
     if not path.name.lower().endswith(_CSV + _PARQUET):
         raise ValueError(f"{str(path)!r} must end in one of {', '.join(_CSV + _PARQUET)}.")
+    if not path.stat().st_size:
+        raise ValueError(f"{str(path)!r} is empty.")
     form, read = ("CSV", _read_csv) if is_csv(path) else ("Parquet", _read_parquet)
     try:
         table = read(path)

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from groupdro.compare.comparison import Comparison
-from groupdro.compare.contenders import check_models, fit_given, fit_own, is_fitted, place_of_model
+from groupdro.compare.contenders import check_models, efforts_of, fit_given, fit_own, is_fitted, place_of_model
 from groupdro.compare.judging import Terms, judge
 from groupdro.data.given import GivenRows, read_given
 from groupdro.discovery import FoundGroups
@@ -19,13 +19,15 @@ from groupdro.evaluation.metrics import Metric, read_metrics
 from groupdro.evaluation.models import take_columns
 from groupdro.evaluation.predictions import Answers, Predictions, answered
 from groupdro.store import GroupedStore
-from groupdro.utils.arguments import check_flag, check_number, check_whole, error_prefix, number_of_rows, short_repr
+from groupdro.utils.arguments import check_number, check_whole, error_prefix, number_of_rows, short_repr
+from groupdro.utils.progress import Steps, shows_progress
 from groupdro.utils.types import Floats, Indices
 from groupdro.utils.vectors import read_target
 
 __all__ = ["compare"]
 
 
+@shows_progress
 def compare(
     X: Any = None,
     y: Any = None,
@@ -56,7 +58,7 @@ def compare(
     The linear models are fitted here: ERM, which minimises the average risk; ERM with equal weight for every group; a
     blend of average and worst risk; GDRO, which minimises the worst risk; MERO, which minimises the worst excess risk;
     and a model whose robustness `GroupDROClassifierCV` or `GroupDRORegressorCV` chooses on the training data alone. All
-    use the penalty of `estimator`.
+    use the penalty of `estimator`. Without cross-validation (`cv=None`), three blends are tried instead of one.
 
     Parameters
     ----------
@@ -69,8 +71,8 @@ def compare(
     estimator : estimator, optional
         A `GroupDROClassifier` or `GroupDRORegressor` with the parameters to use, a pipeline that ends in one, or a
         `GroupBy` around either. The default is a classifier if y is text, boolean or has at most ten distinct integers,
-        and a regressor otherwise. If its robustness is below 1, the blend uses it; otherwise the blend uses 0.5. None
-        compares your models only, on columns of any kind.
+        and a regressor otherwise. If its robustness is below 1, the blend uses it; otherwise the blend uses 0.5, or
+        with ``cv=None`` 0.1, 0.5 and 0.9 are tried. None compares your models only, on columns of any kind.
     models : dict of str to estimator or Predictions, optional
         Other models to include, such as boosted trees. Unfitted ones are fitted here on X as it is, with groups,
         weights, clusters and offsets if they accept them. Fitted ones are used as they are; beside models that are
@@ -85,9 +87,10 @@ def compare(
         "false_negative_rate") decides nothing alone, because a useless model has the best value: see `floor`.
     mean_budget : float, optional
         By how much a model with a better worst group may be worse over all rows, in proportion to the baseline; or, for
-        metrics of which larger values are better, in their own units. The default is by as much as the worst group
-        gains. It is about the first metric, and so does not guard a one-sided rate: a model that always predicts the
-        positive class has a better recall over all rows, too.
+        metrics of which larger values are better, in their own units. Of the models within this budget, the one whose
+        worst group gains most is recommended. The default is by as much as the worst group gains. It is about the first
+        metric, and so does not guard a one-sided rate: a model that always predicts the positive class has a better
+        recall over all rows, too.
     floor : float or dict of str to float, optional
         What the worst group must reach: a value of the first metric, such as an accuracy of 0.6, or values by the name
         of the metric, such as ``{"precision": 0.3}``; ceilings for metrics of which smaller values are better. Models
@@ -125,7 +128,7 @@ def compare(
     n_jobs : int, optional
         Number of folds of the cross-validation that are fitted in parallel with joblib.
     verbose : bool
-        Whether to print each model as it is fitted.
+        Whether to print each model as it is fitted, and after five seconds how long it may still take.
     random_state : int
         Seed for the split, the fits and the resamples.
 
@@ -139,11 +142,12 @@ def compare(
     A model is supported by the data if its worst group is significantly better than that of the baseline, and it costs
     no more over all rows than `mean_budget` allows; or if it is significantly better over all rows, and neither its
     worst group nor any other is significantly worse. Of the supported models, whoever made them, the one with the
-    largest net gain is recommended: the relative gain of the worst group minus the relative cost over all rows. If
-    there is none and the baseline is "ERM", the choice of cross-validation is recommended if it left plain training on
-    the training rows and the held-out rows do not contradict it. A classifier that predicts the same for every
-    held-out row is never recommended: the same class, for a metric of classes, or the same probabilities. Nor, for a
-    metric of classes, is one whose mean recall over the classes is within three standard errors of that of a guess.
+    largest net gain is recommended: the relative gain of the worst group minus the relative cost over all rows; with
+    `mean_budget`, that with the largest gain of the worst group. If there is none and the baseline is "ERM", the choice
+    of cross-validation is recommended if it left plain training on the training rows and the held-out rows do not
+    contradict it. A classifier that predicts the same for every held-out row is never recommended: the same class, for
+    a metric of classes, or the same probabilities. Nor, for a metric of classes, is one whose mean recall over the
+    classes is within three standard errors of that of a guess.
 
     The confidence intervals are simultaneous over all models: rows, or clusters of rows, are resampled for all models
     together, and the largest studentised deviation over the models determines their width. The bootstrap fails for a
@@ -152,7 +156,6 @@ def compare(
     be the worst under the baseline. The more groups may be the worst, the wider the interval.
     """
     resampling = Resampling(n_bootstrap, confidence, min_rows, random_state).check(least=20)
-    check_flag(verbose, "verbose")
     if cv is not None:
         check_whole(cv, "cv", least=2)
     if mean_budget is not None:
@@ -208,10 +211,14 @@ def compare(
     rows = X if stored else train
     own = () if linear is None else fit_own(inner, wrapper, rows, cv=cv, seed=random_state, **selecting)
     fitted, seconds = {}, {}
+    efforts = efforts_of(inner, cv) if linear is not None else {}
+    steps = Steps("fitting", sum(efforts.values()) + sum(not is_fitted(model) for model in others.values()))
     for name, model, spent in (*own, *fit_given(others, rows)):
         fitted[name], seconds[name] = model, spent
         if verbose:
             print(f"{name}: {'given' if np.isnan(spent) else f'fitted in {spent:.1f} s'}", flush=True)
+        if not np.isnan(spent):
+            steps.done(efforts.get(name, 1.0))
     if baseline is not None and baseline not in fitted:
         raise ValueError(f"baseline must be one of {list(fitted)}, or a model; got {baseline!r}.")
     terms = Terms(

@@ -2,10 +2,13 @@
 
 import html
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from groupdro.compare.page import comparison_sections
 from groupdro.evaluation.change_display import ChangeDisplay
 from groupdro.evaluation.headroom import Headroom
+from groupdro.evaluation.page import page, write_page
 from groupdro.evaluation.report import GroupReport
 from groupdro.utils.arguments import printable
 from groupdro.utils.optional import import_extra
@@ -166,6 +169,32 @@ class Comparison:
             metric=self.metrics[0],
             confidence=self.confidence,
         ).plot(ax=ax)
+
+    def to_html(self, path: str | Path, *, title: str = "", about: str = "") -> Path:
+        """Write the comparison as a page that can be handed on: one file, readable on any screen and on paper.
+
+        It begins with the verdict, and has a table of the models, the changes of the recommended one in each group with
+        intervals, the evidence, and what the words mean. It has no scripts.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        title : str
+            What was judged, in your words.
+        about : str
+            The models, the data and the purpose, in your words.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        n_rows, n_groups = self.reports[self.baseline].overall["n"], len(self.reports[self.baseline].columns["group"])
+        subtitle = f"{about} Judged on {n_rows} held-out rows in {n_groups} groups.".strip()
+        return write_page(
+            path, page(title or "Comparison of models", subtitle, self.verdict, comparison_sections(self))
+        )
 
     def summary(self, *, details: bool = False) -> str:
         """Return the comparison as text.

@@ -29,8 +29,10 @@ __all__ = [
     "ERM",
     "GDRO",
     "IN_WORDS",
+    "MEANINGS",
     "MERO",
     "check_models",
+    "efforts_of",
     "fit_given",
     "fit_own",
     "is_fitted",
@@ -39,6 +41,8 @@ __all__ = [
 
 ERM, BALANCED, GDRO, MERO, CHOSEN = "ERM", "balanced ERM", "GDRO", "MERO", "CV choice"
 _OWN = {ERM, BALANCED, GDRO, MERO, CHOSEN}
+_FITS_OF_FOLD = 3  # time of a fold of the search in fits: its fits are less accurate, and start near their solutions
+_BLENDS = 0.1, 0.5, 0.9  # little, half and much: each more costs a fit, and width of all intervals
 #: What a sentence calls them: it has room for more than a column of a table.
 IN_WORDS = {
     ERM: "plain training (ERM)",
@@ -46,6 +50,15 @@ IN_WORDS = {
     GDRO: "worst risk (GDRO)",
     MERO: "worst excess risk (MERO)",
     CHOSEN: "the choice of cross-validation",
+}
+#: What they are, for readers who do not know these names. That of a blend is followed by its robustness.
+MEANINGS = {
+    ERM: "plain training: minimises the average loss of all rows",
+    BALANCED: "minimises the average loss with equal weight for every group",
+    "blend ": "minimises a mixture of the average and the worst group's loss; the number is the share of the worst",
+    GDRO: "minimises the loss of the worst group",
+    MERO: "minimises the largest distance of a group's loss from the best that is possible for that group alone",
+    CHOSEN: "a mixture whose share of the worst group was chosen by cross-validation on the training rows",
 }
 
 
@@ -116,13 +129,25 @@ def fit_own(
         yield name, model if wrapper is None else wrapper._holding(model), time.perf_counter() - begun
 
 
+def efforts_of(inner: Any, cv: int | None) -> dict[str, float]:
+    """Return how long each model that is fitted here may take, relative to one fit.
+
+    A search fits its values of the robustness in every fold, each starting from its neighbour.
+    """
+    names = [name for name, _ in _contenders(final_estimator(inner), cv, 0, {})]
+    return {name: float(_FITS_OF_FOLD * (cv or 0) if name == CHOSEN else 1) for name in names}
+
+
 def _contenders(own: Any, cv: int | None, seed: int, selecting: Any) -> Iterator[tuple[str, Any]]:
     """Yield names, and what differs: parameters, or the estimator itself."""
-    blend = float(own.robustness) if own.robustness < 1.0 else 0.5
+    # Without cross-validation nothing else looks for a good robustness.
+    tried = _BLENDS if cv is None else _BLENDS[1:2]
+    blends = (float(own.robustness),) if own.robustness < 1.0 else tried
     risk = {"objective": "risk", "random_state": seed}
     yield ERM, {**risk, "robustness": 0.0, "average": "rows"}
     yield BALANCED, {**risk, "robustness": 0.0, "average": "groups"}
-    yield f"blend {blend:g}", {**risk, "robustness": blend}
+    for blend in blends:
+        yield f"blend {blend:g}", {**risk, "robustness": blend}
     yield GDRO, {**risk, "robustness": 1.0}
     yield MERO, {"objective": "excess_risk", "random_state": seed, "robustness": 1.0}
     if cv is not None:

@@ -24,6 +24,7 @@ from groupdro.evaluation.report import Fit, GroupReport, report_on, with_risk
 from groupdro.evaluation.resampling import Resampled
 from groupdro.run.result import relative_gap
 from groupdro.utils.arguments import error_prefix
+from groupdro.utils.text import metric_name
 from groupdro.utils.types import Array, Mask
 
 __all__ = ["Terms", "judge"]
@@ -252,7 +253,7 @@ def _objections(
 
 
 def _words(metric: Metric) -> str:
-    return metric.name.replace("_", " ")
+    return metric_name(metric.name)
 
 
 def _columns_of(metric: Metric) -> tuple[str, str]:

@@ -72,6 +72,10 @@ class Rule:
         budget = change.relative_gain if self.mean_budget is None else self.mean_budget
         return change.relative_cost <= budget
 
+    def merit(self, change: Change) -> float:
+        """Return by what the best of the affordable models is chosen."""
+        return change.net if self.mean_budget is None else change.relative_gain
+
     def supports(self, change: Change) -> bool:
         """Return whether the held-out data support a model: a better worst group, or a better average without harm."""
         if self.alone or change.note or change.objection:
@@ -87,9 +91,10 @@ class Rule:
 def recommend(changes: dict[str, Change], worst: dict[str, float], rule: Rule, choice: Choice | None) -> str:
     """Return the model to use.
 
-    Of the models that the held-out data support, it is the one with the largest net gain; one whose worst group reaches
-    the floor comes first. If there is none, it is the model that cross-validation preferred to plain training on the
-    training rows, unless the held-out data contradict it; otherwise the baseline.
+    Of the models that the held-out data support, it is the one with the largest net gain, or with a budget for the
+    average the one with the largest gain of the worst group; one whose worst group reaches the floor comes first. If
+    there is none, it is the model that cross-validation preferred to plain training on the training rows, unless the
+    held-out data contradict it; otherwise the baseline.
 
     Parameters
     ----------
@@ -110,7 +115,7 @@ def recommend(changes: dict[str, Change], worst: dict[str, float], rule: Rule, c
     supported = [name for name, change in changes.items() if name != rule.baseline and rule.supports(change)]
     reaching = [name for name in supported if rule.reaches(worst[name])]
     if reaching or (supported and not rule.reaches(worst[rule.baseline])):
-        return max(reaching or supported, key=lambda name: changes[name].net)
+        return max(reaching or supported, key=lambda name: rule.merit(changes[name]))
     chosen = changes.get(CHOSEN)
     if chosen is None or choice is None or choice.robustness == 0 or rule.baseline != ERM or rule.alone:
         return rule.baseline

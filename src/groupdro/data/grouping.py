@@ -1,7 +1,7 @@
 """Conversion of the user's groups to integer codes or a membership matrix."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,12 +47,15 @@ class Grouping:
         Name of each group; a tuple of values if groups are combinations of columns.
     overlapping : bool
         Whether a row may belong to several groups.
+    by : tuple of str
+        Names of the columns whose values are the names of the groups, if they have any.
     """
 
     offsets: Indices
     members: Indices
     names: tuple[Any, ...]
     overlapping: bool
+    by: tuple[str, ...] = ()
 
     @classmethod
     def of_all(cls, n_rows: int) -> "Grouping":
@@ -60,10 +63,10 @@ class Grouping:
         return cls(np.array([0, n_rows]), np.arange(n_rows), ("all",), overlapping=False)
 
     @classmethod
-    def of_codes(cls, codes: Indices, names: Sequence[Any]) -> "Grouping":
+    def of_codes(cls, codes: Indices, names: Sequence[Any], by: Iterable[str] = ()) -> "Grouping":
         """Return the groups of rows, given the number of each row's group."""
         offsets = np.append(0, np.cumsum(np.bincount(codes, minlength=len(names))))
-        return cls(offsets, np.argsort(codes, kind="stable"), tuple(names), overlapping=False)
+        return cls(offsets, np.argsort(codes, kind="stable"), tuple(names), overlapping=False, by=tuple(by))
 
     @property
     def sizes(self) -> Indices:
@@ -78,14 +81,15 @@ class Grouping:
         """Return some of the groups, of the same rows."""
         members = [self.rows_of(int(i)) for i in groups]
         offsets = np.append(0, np.cumsum([len(part) for part in members]))
-        return Grouping(offsets, np.concatenate(members), tuple(self.names[i] for i in groups), self.overlapping)
+        names = tuple(self.names[i] for i in groups)
+        return Grouping(offsets, np.concatenate(members), names, self.overlapping, self.by)
 
     def restrict(self, rows: Indices) -> "Grouping":
         """Return the groups of only these rows, given in ascending order and renumbered."""
         place = np.searchsorted(rows, self.members)
         kept = rows[np.minimum(place, len(rows) - 1)] == self.members
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
-        return Grouping(offsets, place[kept], self.names, self.overlapping)
+        return Grouping(offsets, place[kept], self.names, self.overlapping, self.by)
 
     @property
     def group_of_members(self) -> Indices:
@@ -196,7 +200,7 @@ def read_groups(groups: Any, n_rows: int, *, missing: Literal["error", "own"] = 
         return _from_columns([_read_series(column) for column in columns], missing, native.columns)
     if isinstance(native, nw.Series):
         _check_length(len(native), n_rows)
-        return _from_columns([_read_series(native)], missing)
+        return _from_columns([_read_series(native)], missing, [native.name] if native.name else None)
 
     if isinstance(groups, np.ma.MaskedArray) and groups.mask.any():
         groups = np.array(groups.tolist(), dtype=object)  # with None where masked
@@ -254,6 +258,7 @@ def merge_small_groups(grouping: Grouping, small: Indices) -> Grouping:
         members=np.concatenate(parts),
         names=(*(grouping.names[i] for i in kept), MERGED),
         overlapping=grouping.overlapping,
+        by=grouping.by,
     )
 
 
@@ -382,7 +387,7 @@ def _from_columns(
         if not absent.any():
             continue
         if missing != "own":
-            where = f"column {column_names[k]!r}, " if column_names else ""
+            where = f"column {column_names[k]!r}, " if column_names and len(columns) > 1 else ""
             raise ValueError(
                 f"groups has missing values ({where}first in row {int(np.argmax(absent))}): drop these rows, or "
                 "fill in a label of their own, as groups.fillna('unknown') does in pandas."
@@ -397,7 +402,7 @@ def _from_columns(
         pairs, codes = np.unique(codes * len(more_values) + more, return_inverse=True)
         codes = codes.ravel()
         names = [(*names[p // len(more_values)], more_values[p % len(more_values)]) for p in pairs.tolist()]
-    return Grouping.of_codes(codes, names)
+    return Grouping.of_codes(codes, names, map(str, column_names or ()))
 
 
 def _read_membership(matrix: Any, names: tuple[Any, ...] | None, n_rows: int) -> Grouping:

@@ -22,7 +22,8 @@ from groupdro.evaluation.models import call_inner, check_model
 from groupdro.evaluation.outputs import Outputs
 from groupdro.evaluation.predictions import Predictions, answered
 from groupdro.evaluation.statistics import Average
-from groupdro.utils.arguments import check_flag, check_number, check_whole, number_of_rows
+from groupdro.utils.arguments import check_number, check_whole, number_of_rows
+from groupdro.utils.progress import Steps, shows_progress
 from groupdro.utils.types import Indices, Mask
 from groupdro.utils.vectors import read_finite
 
@@ -34,6 +35,7 @@ _POWER = float(norm.ppf(0.8))
 _EXAMPLE = 0.1  # share of the rows for which the detectable difference is computed
 
 
+@shows_progress
 def find_groups(
     model: Any = None,
     X: Any = None,
@@ -108,7 +110,7 @@ def find_groups(
         Linear models with which to compare the groups, by `headroom`: True for the default columns of `headroom`, or
         what computes the columns. A group whose loss no linear model can lower noticeably is hard, not neglected.
     verbose : bool
-        Whether to print the progress.
+        Whether to print the progress, and after five seconds how long it may still take.
     random_state : int
         Seed of the halves, the folds and the resamples.
 
@@ -142,7 +144,6 @@ def find_groups(
     Resampling(n_bootstrap, level, 0, random_state).check(least=20)
     check_whole(max_conditions, "max_conditions", least=1)
     check_whole(n_groups, "n_groups", least=1)
-    check_flag(verbose, "verbose")
     if min_rows is not None:
         check_whole(min_rows, "min_rows", least=20)
     if isinstance(model, Predictions):
@@ -296,12 +297,14 @@ def _of_model(
         raise ValueError("offset requires a fitted model, not cv.")
     shape = len(wanted) + 2 * apart, len(given.y)
     losses, counted = np.zeros(shape), np.zeros(shape, dtype=bool)
+    steps = Steps(f"fitting {cv} folds", cv)
     for train, test in divide(given, n_splits=cv, seed=seed, classes=classes):
         part, rest = given.take(train), given.take(test)
         fits = part.weights is not None and has_fit_parameter(model, "sample_weight")
         own = clone(model).fit(part.X, part.y, **({"sample_weight": part.weights} if fits else {}))
         outputs = Outputs.of_model(own, rest.X, rest.y, loss=loss)
         found = _quantities(wanted, outputs, miscalibration=apart)
+        steps.done()
         losses[:, test], counted[:, test] = [one.losses for one in found], [one.counted for one in found]
     return given, [replace(one, losses=losses[k], counted=counted[k]) for k, one in enumerate(found)], False
 

@@ -2,6 +2,7 @@
 
 import html
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from groupdro.data.grouping import Grouping, GroupRules
 from groupdro.discovery.conditions import Columns, Rule
 from groupdro.discovery.display import FoundGroupsDisplay
+from groupdro.discovery.page import found_sections
+from groupdro.evaluation.page import page, write_page
 from groupdro.utils.arguments import printable
 from groupdro.utils.optional import import_extra
 from groupdro.utils.text import percent, records, table_html, table_text
@@ -224,8 +227,31 @@ class FoundGroups(GroupRules):
             at_least=np.array(self.columns["at_least"]),
             rows=self.columns["rows"],
             level=self.level,
-            metric=self.metrics[0] if len(self.metrics) == 1 else "metric",
+            metric=self.metrics[0],
+            metrics=self.columns.get("metric"),
         ).plot(ax=ax)
+
+    def to_html(self, path: str | Path, *, title: str = "", about: str = "") -> Path:
+        """Write the groups as a page that can be handed on: one file, readable on any screen and on paper.
+
+        It begins with what was found, and has the groups with lower bounds, how they were searched, and what the words
+        mean. It has no scripts.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        title : str
+            What was judged, in your words.
+        about : str
+            The models, the data and the purpose, in your words.
+
+        Returns
+        -------
+        Path
+            The file.
+        """
+        return write_page(path, page(title or "Where the model does worse", about, self.message, found_sections(self)))
 
     def __repr__(self) -> str:
         return self.summary()

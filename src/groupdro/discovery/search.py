@@ -8,6 +8,7 @@ import numpy as np
 from groupdro.discovery.bounds import Sampling
 from groupdro.discovery.conditions import EncodedColumns
 from groupdro.kernels.histogram import column_histograms
+from groupdro.utils.progress import Steps
 from groupdro.utils.threads import map_threads
 from groupdro.utils.types import Array, Floats, Indices, Mask
 
@@ -95,14 +96,15 @@ def search(
     units, mass = there.clusters, np.ones(len(own)) if there.weights is None else there.weights / there.weights.mean()
     codes = np.ascontiguousarray(encoded.codes[searched])
     scorer = _Scorer(encoded, codes, own, mass, units, least)
-    pool = _beam_search(scorer, depth)
+    steps = Steps("searching", n_groups * depth)
+    pool = _beam_search(scorer, depth, steps)
     kept = pool[:1]
     masks = [scorer.mask(one.rows) for one in kept]
     while kept and len(kept) < n_groups:
         explained = np.logical_or.reduce(masks)
         larger = [replace(one, score=scorer.score_without(one.rows, explained)) for one in pool]
         unexplained = _Scorer(encoded, codes, unexplained_by(masks, own, mass), mass, units, least)
-        inner = [one for one in _beam_search(unexplained, depth) if scorer.score(one.rows) > _LEAST_SCORE]
+        inner = [one for one in _beam_search(unexplained, depth, steps) if scorer.score(one.rows) > _LEAST_SCORE]
         apart = [one for one in (*larger, *inner) if all(_overlap(one.rows, mask) <= _OVERLAP for mask in masks)]
         best = max(apart, key=lambda one: one.score, default=None)
         if best is None or best.score <= _LEAST_SCORE:
@@ -121,7 +123,7 @@ def unexplained_by(masks: list[Mask], losses: Floats, mass: Floats) -> Floats:
     return np.asarray(losses - means[same])
 
 
-def _beam_search(scorer: "_Scorer", depth: int) -> list[Candidate]:
+def _beam_search(scorer: "_Scorer", depth: int, steps: Steps) -> list[Candidate]:
     """Return the best rules of each length, best first."""
     beam = [Candidate((), 0.0, np.arange(scorer.n_rows))]
     pool: list[Candidate] = []
@@ -136,6 +138,7 @@ def _beam_search(scorer: "_Scorer", depth: int) -> list[Candidate]:
                 if len(rule) == size:
                     grown.setdefault(rule, (float(own[c]), parent, c))
         beam = scorer.distinct(grown)
+        steps.done()
         pool += [one for one in beam if scorer.share(one.rows) <= _MOST_ROWS]
         if not beam:
             break

@@ -42,7 +42,7 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
     cv: Any = 5
     scoring: Any = None
     mean_budget: float | None = None
-    prefer: str = "caution"
+    prefer: str | None = None
     confidence: float = 0.95
     min_rows: int = 30
     n_bootstrap: int = 500
@@ -113,7 +113,8 @@ class _CrossValidated(MetaEstimatorMixin, BaseEstimator):
             check_number(self.mean_budget, "mean_budget")
         if not (self.scoring is None or callable(self.scoring)):
             check_choice(self.scoring, "scoring", self._scores)
-        check_choice(self.prefer, "prefer", ("caution", "gain"))
+        if self.prefer is not None:
+            check_choice(self.prefer, "prefer", ("caution", "gain"))
         probe = clone(own)
         probe._check_parameters()
         rough = clone(own).set_params(tol=max(float(own.tol), ROUGH), callbacks=None, checkpoint_dir=None, verbose=0)
@@ -170,8 +171,8 @@ class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated)
 
     The default is plain training, with the penalty that gives the smallest average held-out loss. A robust model
     replaces it only if its worst group is significantly better on held-out data, by a larger percentage than its
-    average is worse. Among such models, the least robust one is chosen or, with `prefer="gain"`, the one with the
-    smallest worst-group loss.
+    average is worse; among such models, the least robust one is chosen. If you say what the average may cost, by
+    `mean_budget`, it is the one with the smallest worst-group loss within that budget.
 
     The comparison bootstraps the pooled held-out losses. Every row is held out once, all models are compared on the
     same resampled rows (or clusters), and the largest studentised deviation over all cells of the grid corrects for
@@ -198,10 +199,11 @@ class GroupDROClassifierCV(RefittedClassifier, ClassifierMixin, _CrossValidated)
         Loss per row by which cells are compared. None for the estimator's own loss; a callable takes y and predictions.
         Lower is better.
     mean_budget : float, default=None
-        Largest allowed relative increase of the average held-out loss over plain training. None allows as much, in
-        percent, as the worst group's loss falls.
-    prefer : {"caution", "gain"}, default="caution"
+        Largest allowed relative increase of the average held-out loss over plain training, as in `compare` and in
+        `RobustnessFrontier.least_worst`. None allows as much, in percent, as the worst group's loss falls.
+    prefer : {"caution", "gain"}, default=None
         Which of the eligible models to choose: the least robust one, or the one with the smallest worst-group loss.
+        None is "gain" if `mean_budget` is given, and "caution" if not.
         "caution" never goes further than necessary; "gain" goes as far as the held-out data show a gain. Use "gain" if
         a group is known to be underrepresented, as in the last layer of a network.
     confidence : float, default=0.95

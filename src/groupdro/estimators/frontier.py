@@ -254,31 +254,31 @@ class RobustnessFrontier:
 
     # ------------------------------------------------------------------ queries
 
-    def least_worst(self, mean_within: float = 0.01) -> FrontierModel:
+    def least_worst(self, mean_budget: float = 0.01) -> FrontierModel:
         """Return the model with the smallest worst value whose average is nearly optimal.
 
         Parameters
         ----------
-        mean_within : float
-            How far the average may exceed the best one: relative for risks, absolute for excess risks, which may be
-            near zero.
+        mean_budget : float
+            How far the average may exceed the best one, as in `compare` and `GroupDROClassifierCV`: relative for risks,
+            absolute for excess risks, which may be near zero.
 
         Returns
         -------
         FrontierModel
             The model. No model with this average has a worst value below its `worst_lower`.
         """
-        check_number(mean_within, "mean_within")
-        found = self._enclosed.mixture(mean=self._budget(float(self.mean.min()), mean_within))
+        check_number(mean_budget, "mean_budget")
+        found = self._enclosed.mixture(mean=self._budget(float(self.mean.min()), mean_budget))
         assert found is not None  # the best model is within any budget
         return self._mixed(*found)
 
-    def least_mean(self, worst_within: float = 0.01) -> FrontierModel:
+    def least_mean(self, worst_budget: float = 0.01) -> FrontierModel:
         """Return the model with the smallest average whose worst value is nearly optimal.
 
         Parameters
         ----------
-        worst_within : float
+        worst_budget : float
             How far the worst value may exceed the best one: relative for risks, absolute for excess risks, which may be
             near zero.
 
@@ -287,8 +287,8 @@ class RobustnessFrontier:
         FrontierModel
             The model. No model with this worst value has an average below its `mean_lower`.
         """
-        check_number(worst_within, "worst_within")
-        found = self._enclosed.mixture(worst=self._budget(float(self.worst.min()), worst_within))
+        check_number(worst_budget, "worst_budget")
+        found = self._enclosed.mixture(worst=self._budget(float(self.worst.min()), worst_budget))
         assert found is not None
         return self._mixed(*found)
 

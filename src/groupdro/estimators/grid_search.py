@@ -81,7 +81,7 @@ class GridSearch:
             n_bootstrap=about.n_bootstrap,
             min_rows=about.min_rows,
             mean_budget=about.mean_budget,
-            prefer=about.prefer,
+            prefer=about.prefer or ("caution" if about.mean_budget is None else "gain"),
             seed=about.random_state,
             classes=is_classifier(self.rough),
         )

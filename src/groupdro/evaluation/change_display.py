@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from groupdro.evaluation.drawing import BLUE, GREY, ORANGE, Display, axes_for, axis_label
+from groupdro.evaluation.drawing import BLUE, GREY, ORANGE, Display, axes_for, axis_label, in_figures, set_title
 from groupdro.utils.text import percent
 
 __all__ = ["ChangeDisplay"]
@@ -60,7 +60,7 @@ class ChangeDisplay(Display):
             The display.
         """
         n, own_figure = len(self.models), ax is None
-        (ax,) = axes_for(ax, (6.5, 1.5 + 0.45 * n))
+        (ax,) = axes_for(ax, (6.5, 1.9 + 0.45 * n))
         place, points = np.arange(n)[::-1], []
         for changes, colour, marker, label, shift in (
             (self.worst, ORANGE, "D", "worst group", 0.16),
@@ -75,9 +75,10 @@ class ChangeDisplay(Display):
             ax.axhspan(k - 0.5, k + 0.5, color=GREY, alpha=0.1, lw=0, zorder=-1)
         ax.set_yticks(place, [axis_label(name) for name in self.models])
         ax.set_ylim(-0.5, n - 0.5)
-        metric = axis_label(self.metric.replace("_", " "))
-        ax.set_xlabel(
-            f"improvement over {axis_label(self.baseline)}\n{metric}, with {percent(self.confidence)} intervals"
-        )
-        self._add_legend(ax, "upper left", own_figure=own_figure)
+        metric = in_figures(self.metric)
+        ax.set_xlabel(f"improvement of the {metric}")
+        ax.set_ylabel("model")
+        how = f"right of 0 is better; lines: {percent(self.confidence)}, for all models at once"
+        set_title(ax, f"{metric} compared with {axis_label(self.baseline)}", how, own_figure=own_figure)
+        self._add_legend(ax, "lower left", own_figure=own_figure)
         return self._drawn_on(ax)

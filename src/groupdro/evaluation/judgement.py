@@ -194,14 +194,36 @@ class Judgement:
         part = replace(self.rows, groups=self.rows.groups.only(np.flatnonzero(judged)))
         if isinstance(statistic, Median):
             return _median_intervals(statistic, part, self.how.confidence), np.full(judged.sum(), np.nan)
-        if isinstance(statistic, Average) and statistic.is_proportion:
-            return _proportion_intervals(statistic, part, self.how.confidence)
+        if self.is_proportion(name, metric):
+            assert isinstance(statistic, Average)
+            found = _proportions(statistic, part)
+            return simultaneous_intervals(found, self.how.confidence), found.errors[:, 0]
         found, kind = self._resampled[name, metric.name]
         inside = judged[self.resampled_groups]
         own = found.of_groups(np.flatnonzero(inside)).only(np.array([kind]))
         own = replace(own, binary=np.zeros(1, dtype=bool))  # values that just happen to be zeros and ones
         errors = np.maximum(own.errors, own.least_errors)[:, 0]
         return simultaneous_intervals(own, self.how.confidence, scale=metric.scale), errors
+
+    def is_proportion(self, name: str, metric: Metric) -> bool:
+        """Return whether a metric of a model is a proportion of rows, whose intervals need no resamples."""
+        statistic = self.statistics[name, metric.name]
+        return isinstance(statistic, Average) and statistic.is_proportion
+
+    def proportions(self, name: str, metric: Metric, groups: Indices) -> Resampled:
+        """Return a proportion in some groups."""
+        statistic = self.statistics[name, metric.name]
+        assert isinstance(statistic, Average)
+        return _proportions(statistic, replace(self.rows, groups=self.rows.groups.only(groups)))
+
+    def resampled(self, name: str, metric: Metric) -> Resampled:
+        """Return a metric of a model in the resampled groups, and on their resamples."""
+        key = name, metric.name
+        known = self._resampled
+        if key not in known:  # of medians, whose intervals need none
+            known = self._resample([metric], self.rows.groups.only(self.resampled_groups))
+        found, kind = known[key]
+        return found.of_groups(slice(len(self.resampled_groups))).only(np.array([kind]))
 
     def compared(self, metric: Metric) -> tuple[Resampled, Resampled]:
         """Return a metric of all models in the resampled groups, and over all rows, negated if larger is better."""
@@ -274,8 +296,8 @@ def _bounds(metric: Metric, statistic: Statistic) -> tuple[float, float]:
     return max(least, 0.0) if nonnegative else least, most
 
 
-def _proportion_intervals(statistic: Average, given: GivenRows, confidence: float) -> tuple[Intervals, Floats]:
-    """Return intervals for proportions of the rows that count, which need no resamples, and standard errors."""
+def _proportions(statistic: Average, given: GivenRows) -> Resampled:
+    """Return proportions of the rows that count, whose intervals need no resamples."""
     grouping, values, clusters, weights = given.groups, statistic.values, given.clusters, given.weights
     if not statistic.counted.all():
         counted = np.flatnonzero(statistic.counted)
@@ -284,7 +306,7 @@ def _proportion_intervals(statistic: Average, given: GivenRows, confidence: floa
         weights = None if weights is None else weights[counted]
     counting = Average(values, np.ones(len(values), dtype=bool), is_proportion=True)
     found = resample([counting], grouping, n_bootstrap=0, seed=0, clusters=clusters, weights=weights)
-    return simultaneous_intervals(replace(found, binary=np.array([True])), confidence), found.errors[:, 0]
+    return replace(found, binary=np.array([True]))
 
 
 def _median_intervals(statistic: Median, given: GivenRows, confidence: float) -> Intervals:
@@ -303,7 +325,7 @@ def _median_intervals(statistic: Median, given: GivenRows, confidence: float) ->
         median = quantile(0.5)
         below = Average((statistic.values <= median).astype(np.float64), everything, is_proportion=True)
         own = replace(given, groups=grouping.only(np.array([i])))
-        shares, _ = _proportion_intervals(below, own, 1.0 - (1.0 - confidence) / m)
+        shares = simultaneous_intervals(_proportions(below, own), 1.0 - (1.0 - confidence) / m)
         # The observed share of rows up to the median differs from a half by up to a row.
         low, high = (quantile(0.5 + float(end[0] - shares.estimates[0])) for end in (shares.low, shares.high))
         ends[i] = median, low, high

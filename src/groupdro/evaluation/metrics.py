@@ -11,6 +11,7 @@ from scipy.special import xlogy
 from sklearn.metrics import get_scorer, get_scorer_names, precision_score, recall_score
 
 from groupdro.evaluation.explained import ExplainedPinball
+from groupdro.evaluation.heterogeneity import Scale as ScaleOfGroups
 from groupdro.evaluation.inference import Scale
 from groupdro.evaluation.outputs import Outputs
 from groupdro.evaluation.recalibration import CalibrationInTheLarge, CalibrationSlope
@@ -23,15 +24,35 @@ from groupdro.evaluation.statistics import (
     Median,
     Statistic,
 )
-from groupdro.losses import LogLinkLoss, Quantile, deviance_power
+from groupdro.losses import LogLinkLoss, Loss, Quantile, deviance_power
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Array, Floats, Mask
 
-__all__ = ["METRICS", "Metric", "read_metrics"]
+__all__ = ["METRICS", "Meaning", "Metric", "read_metrics"]
 
 # What wins a one-sided rate.
 _ALWAYS, _NEVER = "always predicts the positive class", "never predicts the positive class"
 _RARELY = "predicts the positive class only where it is surest"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """How values of a metric are to be read.
+
+    Attributes
+    ----------
+    better : str
+        "larger" or "smaller", whichever is better; empty if neither is.
+    scale : {"plain", "logit", "log"}
+        The scale on which values of groups are best compared: log-odds for shares, logarithms for positive numbers.
+    target : float or None
+        The value that a metric should have of which neither larger nor smaller values are better, such as 1 for a
+        ratio.
+    """
+
+    better: str
+    scale: ScaleOfGroups
+    target: float | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +81,8 @@ class Metric:
         that can rank models alone.
     of_scores : bool
         Whether scores or probabilities of a classifier count, not only the predicted classes.
+    target : float or None
+        The value of a right model, if neither larger nor smaller values are better and it is the same for all models.
     """
 
     name: str
@@ -71,6 +94,14 @@ class Metric:
     ranks: bool = True
     won_by: str = ""
     of_scores: bool = False
+    target: float | None = None
+
+    def meaning(self, loss: Loss | None = None) -> Meaning:
+        """Return how its values are to be read; `loss` is that of predicted numbers, if it is known."""
+        scale: ScaleOfGroups = "logit" if self.is_share else "log" if self.is_positive else "plain"
+        target = loss.level if self.name == "share_below" and isinstance(loss, Quantile) else self.target
+        better = ("larger" if self.larger_is_better else "smaller") if self.ranks else ""
+        return Meaning(better, scale, target)
 
     @property
     def is_share(self) -> bool:
@@ -292,19 +323,26 @@ METRICS = {
         _of_numbers("median_error", larger_is_better=False, statistic=lambda out: Median(np.abs(out.residual))),
         Metric("d2", larger_is_better=True, statistic=_d2, bounds=(-np.inf, 1.0), of_scores=True),
         Metric(
-            "actual_over_expected", larger_is_better=False, statistic=_actual_over_expected, scale="log", ranks=False
+            "actual_over_expected",
+            larger_is_better=False,
+            statistic=_actual_over_expected,
+            scale="log",
+            ranks=False,
+            target=1.0,
         ),
         _of_classes(
             "calibration_intercept",
             larger_is_better=False,
             statistic=lambda out: CalibrationInTheLarge(out.positive, out.probabilities[:, 1]),
             ranks=False,
+            target=0.0,
         ),
         _of_classes(
             "calibration_slope",
             larger_is_better=False,
             statistic=lambda out: CalibrationSlope(out.positive, out.probabilities[:, 1]),
             ranks=False,
+            target=1.0,
         ),
         _of_numbers(
             "share_below", larger_is_better=False, statistic=lambda out: _mean(out.y <= out.predicted), ranks=False

@@ -7,7 +7,8 @@ import datetime
 import html
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from string import Template
@@ -16,15 +17,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from groupdro.data.grouping import ALL_ROWS
+from groupdro.evaluation.drawing import narrow_figures
 from groupdro.utils.files import write_content
 from groupdro.utils.optional import import_extra
-from groupdro.utils.text import group_name, percent
+from groupdro.utils.text import group_name, metric_name, percent
 from groupdro.version import __version__
 
 if TYPE_CHECKING:
     from groupdro.evaluation.report import GroupReport
 
-__all__ = ["METRICS_IN_WORDS", "as_figure", "page", "report_sections", "write_page"]
+__all__ = [
+    "METRICS_IN_WORDS",
+    "as_figure",
+    "cell",
+    "definitions",
+    "heading",
+    "meanings_of",
+    "number",
+    "page",
+    "report_sections",
+    "table",
+    "write_page",
+]
 
 _MOST_GROUPS = 300  # of a table
 _LEAST_SHOWN = 5e-5  # a smaller positive number is written as a bound
@@ -117,7 +131,7 @@ def as_figure(name: str, draw: Callable[[], Any]) -> str:
     """Return a display as an SVG element of the page, which refers only to its own parts."""
     plt = import_extra("matplotlib.pyplot", extra="plot")
     content = io.StringIO()
-    with plt.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
+    with plt.rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}), narrow_figures():
         figure = draw().figure_
         figure.savefig(content, format="svg", transparent=True, metadata={"Date": None})
         plt.close(figure)
@@ -128,74 +142,99 @@ def as_figure(name: str, draw: Callable[[], Any]) -> str:
 def report_sections(report: "GroupReport") -> dict[str, str]:
     """Return the sections of a page about a report: the table, a figure, details, and what the words mean."""
     notes = {note for text in report.columns["note"] for note in text.split(", ") if note}
-    meanings = {_heading(name): METRICS_IN_WORDS[name] for name in report.metrics if name in METRICS_IN_WORDS}
+    meanings = meanings_of(report.metrics)
     others = [name for name in report.columns if name in _COLUMNS_IN_WORDS]
-    meanings |= {_heading(name): _COLUMNS_IN_WORDS[name] for name in others}
+    meanings |= {heading(name): _COLUMNS_IN_WORDS[name] for name in others}
     level = percent(report.confidence)
     how = (
         f"Below each value is its {level} confidence interval. The intervals hold for all judged groups of a column at "
         "once: that the worst group was picked out is accounted for. Groups with too few rows are shown last, and are "
         "never called the worst."
     )
-    first = report.metrics[0]
+    # The first metric decides, and of those that should have a value a figure shows who has it.
+    drawn = [name for name in report.metrics if name == report.metrics[0] or _has_target(report, name)]
+    figures = [as_figure(f"groups {name}", partial(report.plot, metric=name)) for name in drawn]
     sections = {
         "All groups": _groups(report, report.metrics) + f"<p>{how}</p>",
-        f"{_heading(first)} per group": as_figure("groups", report.plot),
-        "What the words mean": _definitions(meanings),
+        "The groups at a glance": "".join(figures),
     }
     if others:
         sections["Details"] = _groups(report, (), *others)
+    sections["What the words mean"] = definitions(meanings)
     if notes:
         words = {note: _NOTES_IN_WORDS[note] for note in sorted(notes) if note in _NOTES_IN_WORDS}
-        sections["What the notes mean"] = _definitions(words)
+        sections["What the notes mean"] = definitions(words)
     return sections
+
+
+def _has_target(report: "GroupReport", metric: str) -> bool:
+    """Return whether a metric has a value that it should have, and some group that can be judged by it."""
+    meaning = report.meanings.get(metric)
+    there = np.isfinite(np.array(report.columns[metric], dtype=np.float64))
+    return meaning is not None and meaning.target is not None and bool(there.any())
 
 
 def _groups(report: "GroupReport", metrics: tuple[str, ...], *others: str) -> str:
     """Return a table of groups, the intervals and numbers of rows of metrics below their values."""
     columns, overall = report.columns, report.overall
-    head = ["group", "rows", *map(_heading, (*metrics, *others))]
+    head = ["group", "rows", *map(heading, (*metrics, *others))]
     noted = bool(metrics) and any(columns["note"])
     rows = []
     for k, name in enumerate(columns["group"][:_MOST_GROUPS]):
         cells = [html.escape(group_name(name)), str(columns["n"][k])]
         for key in (*metrics, *others):
             cells.append(
-                _cell(*(columns.get(part, {k: None})[k] for part in (key, f"{key}_low", f"{key}_high", f"n_{key}")))
+                cell(*(columns.get(part, {k: None})[k] for part in (key, f"{key}_low", f"{key}_high", f"n_{key}")))
             )
         rows.append([*cells, html.escape(columns["note"][k])] if noted else cells)
     footer = [ALL_ROWS, str(overall["n"])]
-    footer += [_cell(overall.get(key, np.nan), None, None, overall.get(f"n_{key}")) for key in (*metrics, *others)]
+    footer += [cell(overall.get(key, np.nan), None, None, overall.get(f"n_{key}")) for key in (*metrics, *others)]
     footer += [""] * noted
     left = len(columns["group"]) - _MOST_GROUPS
     more = f"<p>{left} more groups are not shown.</p>" if left > 0 else ""
+    return table([*head, "note"] if noted else head, rows, footer) + more
+
+
+def table(head: list[str], rows: list[list[str]], footer: list[str] | None = None) -> str:
+    """Return a table of cells that are HTML."""
+    # On a phone, rows are stacked, and each cell shows the head of its column.
+    labels = [html.escape(re.sub("<.*?>", " ", each), quote=True).replace("&amp;", "&") for each in head]
+    first = "".join(f"<th>{each}</th>" for each in head)
+    foot = "" if footer is None else f"<tfoot>{_row(footer, labels)}</tfoot>"
     return (
-        f'<div class="wide"><table><thead>{_row([*head, "note"] if noted else head, "th")}</thead><tbody>'
-        f"{''.join(_row(cells) for cells in rows)}</tbody><tfoot>{_row(footer)}</tfoot></table></div>{more}"
+        f'<div class="wide"><table><thead><tr>{first}</tr></thead><tbody>'
+        f"{''.join(_row(cells, labels) for cells in rows)}</tbody>{foot}</table></div>"
     )
 
 
-def _row(cells: list[str], tag: str = "td") -> str:
-    return f"<tr>{''.join(f'<{tag}>{cell}</{tag}>' for cell in cells)}</tr>"
+def _row(cells: list[str], labels: list[str]) -> str:
+    pairs = zip(labels, cells, strict=True)
+    inside = "".join(f'<td data-label="{label}"><span>{each}</span></td>' for label, each in pairs)
+    return f"<tr>{inside}</tr>"
 
 
-def _heading(name: str) -> str:
+def meanings_of(metrics: Iterable[str]) -> dict[str, str]:
+    """Return what metrics mean, by what they are called on a page."""
+    return {heading(name): METRICS_IN_WORDS[name] for name in metrics if name in METRICS_IN_WORDS}
+
+
+def heading(name: str) -> str:
     """Return a column's name in words."""
-    known = {"effective_n": "Effective rows", "roc_auc": "ROC AUC", "rmse": "RMSE", "mae": "MAE", "d2": "D²"}
-    return known.get(name, html.escape(name.replace("_", " ").capitalize()))
+    text = "effective rows" if name == "effective_n" else metric_name(name)
+    return html.escape(text[:1].upper() + text[1:])
 
 
-def _cell(value: Any, low: float | None, high: float | None, n: int | None) -> str:
+def cell(value: Any, low: float | None = None, high: float | None = None, n: int | None = None) -> str:
     """Return a value, with its interval and number of rows below."""
     more = []
     if low is not None and high is not None and not np.isnan(low):
-        more.append(f"{_number(low)} to {_number(high)}")
+        more.append(f"{number(low)} to {number(high)}")
     if n is not None:
         more.append(f"of {n} rows")
-    return _number(value) + (f"<small>{'<br>'.join(more)}</small>" if more else "")
+    return number(value) + (f"<small>{'<br>'.join(more)}</small>" if more else "")
 
 
-def _number(value: Any) -> str:
+def number(value: Any) -> str:
     """Return a number without an exponent where possible."""
     if isinstance(value, str | int | np.integer):
         return str(value)
@@ -208,7 +247,7 @@ def _number(value: Any) -> str:
     return f"{value:.0f}" if value == round(value) and abs(value) < 1e15 else f"{value:.4g}"
 
 
-def _definitions(words: Mapping[str, str]) -> str:
+def definitions(words: Mapping[str, str]) -> str:
     """Return words and their meanings."""
     pairs = (f"<dt>{html.escape(word)}</dt><dd>{html.escape(meaning)}</dd>" for word, meaning in words.items())
     return f"<dl>{''.join(pairs)}</dl>"

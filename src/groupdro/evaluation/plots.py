@@ -19,17 +19,33 @@ from groupdro.evaluation.drawing import (
     colours_and_markers,
     drawn_gaps,
     heaviest_groups,
+    in_figures,
+    set_title,
 )
+from groupdro.evaluation.metrics import Meaning
 from groupdro.evaluation.models import check_model, final_estimator
 from groupdro.evaluation.report import GroupReport, group_report
 from groupdro.solvers import Result, TraceRow
 from groupdro.utils.arguments import check_choice, check_kind, check_whole, short_repr
-from groupdro.utils.text import objective_name
+from groupdro.utils.text import objective_name, percent
 from groupdro.utils.types import Floats, Mask
 
 __all__ = ["ConvergenceDisplay", "GroupMetricDisplay", "GroupWeightsDisplay"]
 
+_PER_INCH = 9  # characters of a line below the axes, in a figure one inch wide
 _LINE = 32  # characters of a vertical label that fit beside the upper axes
+
+
+def _lines(parts: list[str], width: float) -> list[str]:
+    """Return remarks in as few lines as a figure of a width has room for, none of them divided."""
+    lines: list[str] = []
+    for part in parts:
+        joined = f"{lines[-1]}; {part}" if lines else part
+        if lines and len(joined) <= _PER_INCH * width:
+            lines[-1] = joined
+        else:
+            lines.append(part)
+    return lines
 
 
 def _fitted(estimator: Any) -> Any:
@@ -173,6 +189,13 @@ class GroupMetricDisplay(Display):
         The metric, for the axis label.
     n_groups : int, optional
         Total number of groups, including those not shown.
+    meaning : Meaning, optional
+        Whether larger or smaller values are better, for the title, and the value that the metric should have, for a
+        dotted line.
+    confidence : float, optional
+        Level of the confidence intervals, which hold for all groups at once; None if there are none.
+    groups_are : str
+        What the groups are, for the vertical axis, such as the name of a column.
 
     Attributes
     ----------
@@ -188,6 +211,9 @@ class GroupMetricDisplay(Display):
     worst: Mapping[str, float] = field(default_factory=dict)
     metric: str = "risk"
     n_groups: int | None = None
+    meaning: Meaning | None = None
+    confidence: float | None = None
+    groups_are: str = ""
 
     @classmethod
     def from_estimators(
@@ -284,9 +310,17 @@ class GroupMetricDisplay(Display):
             # Groups that cannot be judged by another metric than the first have no interval of it.
             judged[label] = known if label in decides or not report.resampled else np.isfinite(values[label][:, 1])
         worst = {label: report.worst_row[name] for label, report in decides.items() if any(report.judged)}
-        return cls(groups=groups, values=values, judged=judged, worst=worst, metric=name, n_groups=len(shared)).plot(
-            ax=ax
-        )
+        return cls(
+            groups=groups,
+            values=values,
+            judged=judged,
+            worst=worst,
+            metric=name,
+            n_groups=len(shared),
+            meaning=first.meanings.get(name),
+            confidence=first.confidence if first.resampled else None,
+            groups_are=" & ".join(first.group_columns),
+        ).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
         """Draw the display.
@@ -304,7 +338,7 @@ class GroupMetricDisplay(Display):
         n = len(self.groups)
         m = len(self.values)
         own_figure = ax is None
-        (ax,) = axes_for(ax, (6.5, 1.4 + n * (0.22 + 0.06 * m)))
+        (ax,) = axes_for(ax, (6.5, 1.8 + n * (0.22 + 0.06 * m)))
         place = np.arange(n)[::-1]  # the worst on top
         distance = min(0.28, 0.8 / m)
         self.points_, hollow = {}, False
@@ -323,18 +357,27 @@ class GroupMetricDisplay(Display):
                 ax.axvline(self.worst[label], color=colour, lw=1, ls="--", zorder=0)
         for k in place[1::2]:
             ax.axhspan(k - 0.5, k + 0.5, color=GREY, alpha=0.1, lw=0, zorder=-1)
+        better, target = ("", None) if self.meaning is None else (self.meaning.better, self.meaning.target)
+        if target is not None:
+            ax.axvline(target, color=GREY, lw=1.2, ls=":", zorder=0)
         ax.set_yticks(place, [axis_label(group) for group in self.groups])
         ax.set_ylim(-0.5, n - 0.5)
         told = {
+            f"dotted: {target or 0.0:g}, the value it should have": target is not None,
             "dashed: worst group": bool(self.worst),
             "hollow: too few rows or errors": hollow,
             f"{n} of {self.n_groups} groups": (self.n_groups or n) > n,
         }
-        more = "; ".join(text for text, there in told.items() if there)
-        name = "average loss" if self.metric == "risk" else axis_label(self.metric.replace("_", " "))
-        ax.set_xlabel(f"{name}\n{more}" if more else name)
+        name = in_figures(self.metric)
+        more = [text for text, there in told.items() if there]
+        ax.set_xlabel("\n".join([name, *_lines(more, ax.figure.get_figwidth())]))
+        ax.set_ylabel(axis_label(self.groups_are))
+        of_each = " of each model" if m > 1 else ""
+        lines = self.confidence is not None and f"lines: {percent(self.confidence)}, for all groups{of_each} at once"
+        how = [f"{better} is better" if better else "", lines or ""]
+        set_title(ax, f"{name} per group", "; ".join(filter(None, how)), own_figure=own_figure)
         if m > 1:
-            self._add_legend(ax, "upper left", own_figure=own_figure)
+            self._add_legend(ax, "lower left", own_figure=own_figure)
         return self._drawn_on(ax)
 
 

@@ -11,10 +11,11 @@ from sklearn.base import is_classifier
 from groupdro.data.given import GivenRows, RowSource, read_given
 from groupdro.data.grouping import ALL_ROWS, MERGED, Grouping
 from groupdro.evaluation.calibration import calibration
+from groupdro.evaluation.differences import GroupDifferences, differences_between
 from groupdro.evaluation.headroom import Headroom, headroom
-from groupdro.evaluation.heterogeneity import Heterogeneity, Scale, heterogeneity, to_scale
+from groupdro.evaluation.heterogeneity import Heterogeneity, heterogeneity, to_scale
 from groupdro.evaluation.judgement import Judgement, MetricByGroup, Resampling
-from groupdro.evaluation.metrics import METRICS, Metric, read_metrics
+from groupdro.evaluation.metrics import METRICS, Meaning, Metric, read_metrics
 from groupdro.evaluation.models import call_inner, check_model, final_estimator, name_of, own_groups
 from groupdro.evaluation.outputs import Outputs
 from groupdro.evaluation.page import page, report_sections, write_page
@@ -22,7 +23,8 @@ from groupdro.evaluation.predictions import Predictions, answered
 from groupdro.losses import Quantile
 from groupdro.utils.arguments import printable, short_repr
 from groupdro.utils.optional import import_extra
-from groupdro.utils.text import group_name, percent, records, table_html, table_text
+from groupdro.utils.progress import shows_progress
+from groupdro.utils.text import group_name, metric_name, percent, records, table_html, table_text
 from groupdro.utils.types import Array, Indices
 
 __all__ = ["Fit", "GroupReport", "group_report", "report_on", "with_risk"]
@@ -83,6 +85,10 @@ class GroupReport:
         Upper bound on what the worst group could gain from a linear model, if requested.
     remarks : list of str
         What to check before you trust the report, as sentences, such as labels that the model does not know.
+    group_columns : tuple of str
+        Names of the columns whose values are the groups, if they have any.
+    meanings : dict of str to Meaning
+        For each metric whether larger or smaller values are better, and the value that it should have, if any.
     """
 
     columns: dict[str, list[Any]]
@@ -98,7 +104,49 @@ class GroupReport:
     in_sample: bool | None = None
     headroom: Headroom | None = None
     remarks: list[str] = field(default_factory=list)
+    group_columns: tuple[str, ...] = ()
+    meanings: dict[str, Meaning] = field(default_factory=dict, repr=False)
     _errors: dict[str, list[float]] = field(default_factory=dict)
+    _judged_by: tuple[Judgement, str] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is saved: the numbers, without the rows and predictions behind them."""
+        return {**self.__dict__, "_judged_by": None}
+
+    def differences(self, metric: str | None = None, *, against: Any = None, ratio: bool = False) -> GroupDifferences:
+        """Return how much a metric differs between groups, with intervals that hold for all differences at once.
+
+        Parameters
+        ----------
+        metric : str, optional
+            The metric. The default is the first one.
+        against : object, optional
+            A group with which all others are compared. By default every pair of groups is compared, so that any pair
+            may be picked afterwards; a group that is named beforehand gives narrower intervals.
+        ratio : bool
+            Whether to return ratios, such as of selection rates, instead of differences.
+
+        Returns
+        -------
+        GroupDifferences
+            One row per comparison. Groups that cannot be judged are left out.
+
+        Notes
+        -----
+        The intervals are from the resamples of the report: the largest studentised deviation over all differences
+        determines how wide they are; those of ratios are computed for logarithms. Intervals of proportions are combined
+        from the Clopper-Pearson intervals of both groups, by the method of Zou and Donner, with Bonferroni correction.
+        """
+        name = self.metrics[0] if metric is None else metric
+        if name not in self.meanings:
+            raise ValueError(f"metric must be one of {sorted(self.meanings)}, got {short_repr(metric)}.")
+        if self._judged_by is None:
+            raise ValueError("a report that was saved has no resamples left: compute it again.")
+        if not self.resampled:
+            raise ValueError("differences need resamples: n_bootstrap must not be 0.")
+        judgement, model = self._judged_by
+        found = next(one for one in judgement.metrics if one.name == name)
+        return differences_between(judgement, model, found, self.columns["group"], against=against, ratio=ratio)
 
     def heterogeneity(self, metric: str | None = None) -> Heterogeneity:
         """Return how much the true values of the groups differ beyond chance, and what to expect of a new group.
@@ -118,12 +166,7 @@ class GroupReport:
         if name not in self._errors:
             raise ValueError(f"metric must be one of {sorted(self._errors)}, got {short_repr(metric)}.")
         values, errors = (np.array(each, dtype=np.float64) for each in (self.columns[name], self._errors[name]))
-        known = METRICS.get(name)
-        scale: Scale = "plain"
-        if known is not None and known.is_share:
-            scale = "logit"
-        elif known is not None and known.is_positive:
-            scale = "log"
+        scale = self.meanings[name].scale
         there = np.isfinite(errors)
         estimates, spread = to_scale(values[there], errors[there], scale)
         return heterogeneity(estimates, spread, scale=scale, confidence=self.confidence)
@@ -156,7 +199,7 @@ class GroupReport:
             return " ".join([f"No group can be judged: {why}.", *self._advice])
         metric, worst = self.metrics[0], self.worst_row
         first = "Worst group" if len(there) - left != 1 or not left else "The only group that can be judged"
-        text = f"{first}: {group_name(worst['group'])}, with {_words(metric)} {worst[metric]:.3g}"
+        text = f"{first}: {group_name(worst['group'])}, with {metric_name(metric)} {worst[metric]:.3g}"
         text += f" ({self.overall[metric]:.3g} over all rows)." if len(there) > 1 else "."
         if self.in_sample:
             text += " These are the training data: expect worse results on new data."
@@ -244,15 +287,24 @@ class GroupReport:
         Returns
         -------
         pandas.DataFrame
-            One row per group. Groups of several columns are text here, and tuples in `columns`.
+            One row per group. Groups of several columns are the index, with one level per column, and text in the
+            column `group`.
         """
         pd = import_extra("pandas", "plot")
 
         groups = self.columns["group"]
         kinds = {type(group) for group in groups}
+        names = groups
         if len(kinds) > 1 or tuple in kinds:  # a column of a frame has one type
-            groups = [group_name(group) for group in groups]
-        return pd.DataFrame({**self.columns, "group": groups})
+            names = [group_name(group) for group in groups]
+        frame = pd.DataFrame({**self.columns, "group": names})
+        if tuple in kinds:
+            depth = max(len(group) for group in groups if isinstance(group, tuple))
+            # Small groups that the fit merged have one name.
+            levels = [group if isinstance(group, tuple) else (group, *[""] * (depth - 1)) for group in groups]
+            columns = self.group_columns if len(self.group_columns) == depth else None
+            frame.index = pd.MultiIndex.from_tuples(levels, names=columns)
+        return frame
 
     def plot(self, *, metric: str | None = None, ax: Any = None) -> Any:
         """Draw a metric of each group with its confidence interval.
@@ -310,10 +362,7 @@ class GroupReport:
         )
 
 
-def _words(metric: str) -> str:
-    return metric.replace("_", " ")
-
-
+@shows_progress
 def group_report(
     model: Any,
     X: Any = None,
@@ -330,6 +379,7 @@ def group_report(
     min_rows: int = 30,
     random_state: int = 0,
     linear: Any = None,
+    verbose: bool = False,  # noqa: ARG001, read by the decorator
 ) -> GroupReport:
     """Report the performance of a fitted model, or of predictions, on each group.
 
@@ -379,6 +429,8 @@ def group_report(
     linear : bool, Pipeline or transformer, optional
         Linear models with which to compare the worst group, by `headroom`: True for the default columns of `headroom`,
         or a transformer or pipeline that computes the columns. Groups of fewer than `min_rows` rows are left out.
+    verbose : bool
+        Whether to print after five seconds how long it may still take.
 
     Returns
     -------
@@ -516,6 +568,9 @@ def report_on(
         title=fit.title + (level if outputs.loss.is_recognised else ""),
         in_sample=fit.in_sample,
         headroom=headroom,
+        group_columns=given.groups.by,
+        _judged_by=(judgement, name),
+        meanings={each.metric.name: each.metric.meaning(loss) for each in found},
         _errors={name: [*own, *[np.nan] * n_absent] for name, own in errors.items()},
         remarks=_remarks(outputs, given, any_judged=bool(first.judged.any()), in_sample=bool(fit.in_sample)),
     )

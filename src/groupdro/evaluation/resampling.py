@@ -15,6 +15,7 @@ from scipy.stats import poisson
 
 from groupdro.data.grouping import Grouping
 from groupdro.evaluation.statistics import Average, FunctionOfMeans, Statistic
+from groupdro.utils.progress import Steps
 from groupdro.utils.types import Floats, Indices, Mask
 
 __all__ = ["LEAST_ERROR", "Resampled", "draw_units", "effective_sizes", "resample", "units_of_groups"]
@@ -204,9 +205,11 @@ def resample(
 
     for i, group in enumerate(groups):
         evaluate(i, np.ones((1, len(group.units))), values[None, i], errors[None, i])
+    steps = Steps(f"{n_bootstrap} resamples of {m} groups", n_bootstrap * sum(len(group.rows) for group in groups))
     for place, drawn in draws:
         for i, group in enumerate(groups):
             evaluate(i, group.of_units(drawn), again[place, i], errors_again[place, i], studentised=studentised)
+            steps.done(len(drawn) * len(group.rows))
     # A resample without any row of a required kind says nothing.
     again = np.where(np.isnan(again), values, again)
     if n_bootstrap:

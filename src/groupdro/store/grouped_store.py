@@ -379,7 +379,9 @@ class GroupedStore(RowSource):
         return GivenRows(
             self.X,
             self.y,
-            Grouping(offsets, np.arange(self.n_rows), self.names, overlapping=False),
+            Grouping(
+                offsets, np.arange(self.n_rows), self.names, overlapping=False, by=tuple(self.group_columns or ())
+            ),
             None if self.weight is None else np.array(self.weight),
             None,
             None if self.offset is None else np.array(self.offset),

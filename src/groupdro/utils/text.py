@@ -8,12 +8,20 @@ import numpy as np
 
 from groupdro.utils.arguments import printable
 
-__all__ = ["group_name", "objective_name", "percent", "records", "table_html", "table_text"]
+__all__ = ["group_name", "metric_name", "objective_name", "percent", "records", "table_html", "table_text"]
 
 
 def group_name(group: Any) -> str:
     """Return a group's name as text. A combination of columns shows the value of each."""
     return " & ".join(map(str, group)) if isinstance(group, tuple) else str(group)
+
+
+_METRICS = {"roc_auc": "ROC AUC", "rmse": "RMSE", "mae": "MAE", "d2": "D²", "ece": "ECE"}
+
+
+def metric_name(metric: str) -> str:
+    """Return a metric's name in words."""
+    return _METRICS.get(metric, metric.replace("_", " "))
 
 
 def percent(share: float) -> str:
