@@ -161,10 +161,10 @@ class Run:
                 raise  # other workers are elsewhere, and a last pass would mix their models with this one
             status = Status.INTERRUPTED
             self.interrupted = True
-        if self.certificate.left_out is not None and status is not Status.NUMERICAL_FAILURE:
-            self.certificate.observe(self.certificate.left_out)
         self.oracle.use_double()  # for the final figures
         try:
+            if self.certificate.left_out is not None and status is not Status.NUMERICAL_FAILURE:
+                self.certificate.observe(self.certificate.left_out)
             if self.reason is not None and status in (Status.PASS_LIMIT, Status.TIME_LIMIT):
                 status = Status.NO_FINITE_MINIMISER
             elif runs_away(self.problem, self.certificate, self._now, status):
