@@ -210,6 +210,7 @@ class Certificate:
         self.upper = np.inf
         self.lower = oracle.problem.least_value
         self.left_out: Evaluation | None = None
+        self._gain = 0.0  # of the intercept, per square of its slopes, at the last bound
         self._expected = (
             np.inf
         )  # gap expected at the last lower bound; the next is worth its pass if it is much smaller
@@ -254,8 +255,9 @@ class Certificate:
     def expected_gap(self, at: Evaluation) -> float:
         """Estimate the gap that the lower bound of a pass would leave. This is no proof, but costs no pass.
 
-        Rounding is left out. So is what a free intercept still gains; that the slopes change with it until they balance
-        is estimated as if all rows were the mean of the features.
+        Rounding is left out. That the slopes change with a free intercept until they balance is estimated as if all rows
+        were the mean of the features; what the intercept still gains, by the square of its slopes, in the proportion
+        that the last bound showed.
         """
         problem = self.problem
         risks = at.group_risks
@@ -266,10 +268,13 @@ class Certificate:
         else:
             risks = risks - at.single.allowance
             value = float(at.q @ at.single.constants + np.vdot(at.gradient, at.w))
+        gain = 0.0
         if problem.fit_intercept:
-            gradient = gradient - np.multiply.outer(problem.data.column_means, problem.intercept(at.gradient)[0])
+            free = problem.intercept(at.gradient)[0]
+            gradient = gradient - np.multiply.outer(problem.data.column_means, free)
+            gain = self._gain * float(np.square(free).sum())
         lower = value - float(np.vdot(gradient, coef)) - float(at.q @ problem.baseline.upper)
-        return min(self.upper, problem.objective(at.w, risks)) - lower - self.domain.support(gradient)
+        return min(self.upper, problem.objective(at.w, risks)) - lower - self.domain.support(gradient) + gain
 
     def observe(self, at: Evaluation, wanted: float = np.inf) -> None:
         """Update both bounds from a pass over the data.
@@ -286,7 +291,8 @@ class Certificate:
         if self.q is None:
             self.q = self._q_of_least(at.q)
         self.left_out = None
-        if np.isfinite(wanted) and self.problem.fit_intercept and at.w.ndim > 1 and at.bend is None:
+        spares = np.isfinite(wanted) and self.problem.fit_intercept and at.w.ndim > 1 and at.bend is None
+        if spares:
             expected = self.expected_gap(at)
             if np.isinf(self._expected):
                 self._expected = expected
@@ -303,6 +309,9 @@ class Certificate:
         bound = self._aggregate.add(at, self.domain, self.upper)
         if self._aggregate.cut is not None:
             self.offer_bound(bound, self._aggregate.cut.q)
+        slopes = float(np.square(self.problem.intercept(at.gradient)).sum())
+        if spares and at.single is None and slopes > 0.0 and np.isfinite(self.gap):  # rounding is no gain
+            self._gain = max(self._gain + (self.gap - expected) / slopes, 0.0)
 
     def tighten(self, oracle: Oracle) -> None:
         """Switch to the same problem with tighter group minima, which improves both bounds without a pass.
