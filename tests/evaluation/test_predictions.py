@@ -156,3 +156,70 @@ def test_whole_numbers_are_classes_only_if_there_are_few():
     assert "accuracy" in group_report(Predictions(Y), y=Y, n_bootstrap=0).columns
     assert "rmse" in group_report(Predictions(COUNTS + 0.5), y=COUNTS, n_bootstrap=0).columns
     assert "rmse" in group_report(Predictions(Y, task="regression"), y=Y, n_bootstrap=0).columns
+
+
+def cases(seed=0, n=1500):
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    p = 1 / (1 + np.exp(-score))
+    return p, (rng.random(n) < p).astype(int), rng.choice(["a", "b", "c"], n)
+
+
+METRICS_OF_CLASSES = ["log_loss", "brier", "roc_auc", "accuracy"]
+
+
+def test_classes_may_be_named_in_any_order():
+    p, y, groups = cases()
+    labels = np.where(y == 1, "bad", "good")  # sorted, the positive class comes first
+    ordered = group_report(Predictions(probability=p), y=y, groups=groups, metrics=METRICS_OF_CLASSES)
+    named = Predictions(probability=p, classes=["good", "bad"])
+    found = group_report(named, y=labels, groups=groups, metrics=METRICS_OF_CLASSES)
+    for name in METRICS_OF_CLASSES:
+        assert found.overall[name] == pytest.approx(ordered.overall[name], abs=1e-12)
+        assert found.columns[name] == pytest.approx(ordered.columns[name], abs=1e-12)
+
+
+def test_columns_of_three_classes_may_be_in_any_order():
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet([1.0, 2.0, 3.0], 900)
+    y = np.array(["low", "mid", "high"])[[rng.choice(3, p=row) for row in P]]
+    groups = np.arange(900) % 3
+    values = [
+        group_report(
+            Predictions(probability=P[:, order], classes=np.array(["low", "mid", "high"])[order]), y=y, groups=groups
+        )
+        for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0])
+    ]
+    expected = -np.log(P[np.arange(900), [["low", "mid", "high"].index(label) for label in y]]).mean()
+    for report in values:
+        assert report.overall["risk"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_probabilities_that_do_not_add_up_are_refused_or_if_only_rounded_normalised():
+    rng = np.random.default_rng(0)
+    y, groups = rng.integers(0, 3, 300), np.arange(300) % 3
+    with pytest.raises(ValueError, match=r"must add up to 1 in every row, but row 0 adds up to 2\.97"):
+        group_report(Predictions(probability=np.full((300, 3), 0.99)), y=y, groups=groups)
+    exact = rng.dirichlet([2.0, 2.0, 2.0], 300)
+    rounded = exact.round(2) + 1e-4
+    report = group_report(Predictions(probability=rounded), y=y, groups=groups)
+    normalised = rounded / rounded.sum(axis=1, keepdims=True)
+    assert report.overall["risk"] == pytest.approx(-np.log(normalised[np.arange(300), y]).mean(), abs=1e-12)
+
+
+def test_groups_without_weight_are_named():
+    p, y, groups = cases()
+    with pytest.warns(UserWarning, match="sample_weight is zero on all of group 'a': left out"):
+        report = group_report(
+            Predictions(probability=p), y=y, groups=groups, sample_weight=(groups != "a").astype(float)
+        )
+    assert sorted(report.columns["group"]) == ["b", "c"]
+
+
+def test_groups_that_cannot_be_judged_count_as_left_out_of_the_heterogeneity():
+    p, y, groups = cases()
+    groups = np.where(np.arange(len(y)) < 5, "tiny", groups)
+    report = group_report(Predictions(probability=p), y=y, groups=groups, metrics=["roc_auc"])
+    spread = report.heterogeneity()
+    assert (spread.n_groups, spread.n_left_out) == (3, 1)
+    assert "1 group left out" in str(spread)

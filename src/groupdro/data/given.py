@@ -1,5 +1,6 @@
 """The rows that a user passes to a fit, a report or a comparison, read in one place."""
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -87,9 +88,19 @@ class GivenRows:
         )
 
     def with_weight(self) -> "GivenRows":
-        """Return the rows with a weight."""
+        """Return the rows with a weight, and warn of groups that have none."""
         counted = self.counted
-        return self if len(counted) == len(self.y) else self.take(counted)
+        if len(counted) == len(self.y):
+            return self
+        lost = np.flatnonzero(self.group_sizes == 0)
+        if lost.size:
+            more = f" and of {lost.size - 1} other groups" if lost.size > 1 else ""
+            warnings.warn(
+                f"sample_weight is zero on all of group {self.groups.names[int(lost[0])]!r}{more}: left out.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return self.take(counted)
 
 
 class RowSource(ABC):

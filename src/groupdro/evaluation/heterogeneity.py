@@ -47,8 +47,8 @@ class Heterogeneity:
     n_groups : int
         Number of groups that count.
     n_left_out : int
-        Number of groups left out, because their estimate is not finite or their standard error is not positive: the
-        rows of such a group do not show how uncertain it is.
+        Number of groups left out, because they cannot be judged, their estimate is not finite or their standard error
+        is not positive: the rows of such a group do not show how uncertain it is.
     scale : {"plain", "logit", "log"}
         Whether true values are normal themselves, on the scale of log-odds, or on that of logarithms.
     confidence : float

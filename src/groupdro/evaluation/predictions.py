@@ -15,6 +15,10 @@ from groupdro.utils.vectors import read_target, read_vector
 __all__ = ["Answers", "Predictions", "answered"]
 
 
+_ROUNDED = 0.05  # deviation of a sum of probabilities that rounding to two digits explains; it is divided out
+_EXACT = 1e-6  # deviation that single precision explains, which changes no figure
+
+
 class Predictions:
     """What a model predicted for some rows, in the place of the model.
 
@@ -27,7 +31,7 @@ class Predictions:
         Predicted classes, or numbers: means, counts (with the exposure in them) or quantiles. The default is the class
         of the largest probability or score.
     probability : array-like of shape (n_rows,) or (n_rows, n_classes), optional
-        Probability of the second class, or of each class.
+        Probability of the second class, or of each class, which must add up to 1 up to rounding.
     score : array-like of shape (n_rows,) or (n_rows, n_classes), optional
         Scores that grow with the probability, such as logits; of the second class, or of each class. They are
         classified at zero, or by the largest one.
@@ -187,7 +191,14 @@ def _of_each_class(probability: Floats, classes: Array) -> Floats:
             f"y has {len(classes)} different labels, {short_repr(classes.tolist())}, and probability is that of the "
             "second of two: pass classes=, or a column per class."
         )
-    return probability
+    sums = probability.sum(axis=1)
+    farthest = int(np.argmax(np.abs(sums - 1.0)))
+    if abs(sums[farthest] - 1.0) > _ROUNDED:
+        raise ValueError(
+            f"probability must add up to 1 in every row, but row {farthest} adds up to {sums[farthest]:.3g}: divide "
+            "each row by its sum, or pass other scores as score=."
+        )
+    return probability / sums[:, None] if abs(sums[farthest] - 1.0) > _EXACT else probability
 
 
 def _check_scores(found: dict[str, Array], classes: Array) -> None:

@@ -167,7 +167,7 @@ class GroupReport:
             raise ValueError(f"metric must be one of {sorted(self._errors)}, got {short_repr(metric)}.")
         values, errors = (np.array(each, dtype=np.float64) for each in (self.columns[name], self._errors[name]))
         scale = self.meanings[name].scale
-        there = np.isfinite(errors)
+        there = np.array(self.columns["n"]) > 0
         estimates, spread = to_scale(values[there], errors[there], scale)
         return heterogeneity(estimates, spread, scale=scale, confidence=self.confidence)
 

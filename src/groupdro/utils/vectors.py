@@ -208,7 +208,7 @@ def class_codes(y: Any, classes: Array) -> tuple[Indices, Mask]:
     y : array-like of shape (n_rows,)
         Labels.
     classes : ndarray of shape (n_classes,)
-        Sorted classes.
+        Classes, in any order.
 
     Returns
     -------
@@ -217,8 +217,9 @@ def class_codes(y: Any, classes: Array) -> tuple[Indices, Mask]:
         known : ndarray of bool of shape (n_rows,)
         Whether each label is one of the classes.
     """
+    order = np.argsort(classes, kind="stable")
     with error_prefix("y"):
-        codes = np.searchsorted(classes, y).clip(0, len(classes) - 1)
+        codes = order[np.searchsorted(classes, y, sorter=order).clip(0, len(classes) - 1)]
     return codes, np.asarray(classes[codes] == y)
 
 
