@@ -34,7 +34,6 @@ RESULTS = Path(__file__).parent / "results"
 SHAPES = {
     "20000x256x50": (1e-1, 1e-2, 1e-3, 1e-4, 1e-5),
     "200000x512x10": (1e-1, 1e-3, 1e-4),
-    "50000x1024x200": (1e-2,),
 }
 TOL = 1e-3
 SWEEP_TOL = 1e-2

@@ -255,9 +255,9 @@ class Certificate:
     def expected_gap(self, at: Evaluation) -> float:
         """Estimate the gap that the lower bound of a pass would leave. This is no proof, but costs no pass.
 
-        Rounding is left out. That the slopes change with a free intercept until they balance is estimated as if all rows
-        were the mean of the features; what the intercept still gains, by the square of its slopes, in the proportion
-        that the last bound showed.
+        Rounding is left out. That the slopes change with a free intercept until they balance is estimated as if all
+        rows were the mean of the features; what the intercept still gains, by the square of its slopes, in the
+        proportion that the last bound showed.
         """
         problem = self.problem
         risks = at.group_risks
