@@ -119,6 +119,13 @@ def of_from_the_paper():
     return [f"{ratios[ratios['n'] == tuned.N]['ratio'].max():.2f} times"]
 
 
+def of_metrics():
+    found = stored("judging_metric_frame.json")
+    times = [fit["seconds"] for kind in ("classes", "probabilities") for fit in found[kind].values()]
+    memory = found["classes"]["MetricFrame, 2 resamples"]["megabytes"]
+    return [*(f"{seconds:.1f} s" for seconds in times), f"{memory} MB"]
+
+
 #: What each page quotes; all other pages quote nothing.
 QUOTED = {
     "algorithms.md": of_algorithms,
@@ -128,6 +135,7 @@ QUOTED = {
     "inside.md": of_inside,
     "known_limits.md": of_known_limits,
     "last_layer.md": of_last_layer,
+    "metrics.md": of_metrics,
     "scaling.md": of_scaling,
 }
 
@@ -403,3 +411,13 @@ def test_what_last_layers_gain_without_labels_is_what_was_stored():
         warned["sentences" in run["problem"]] += [agreement < 0.85 for agreement in spread]
     assert np.mean(warned[True]) > 0.8
     assert np.mean(warned[False]) < 0.1
+
+
+def test_the_recipe_of_probes_quotes_the_stored_measurements():
+    sweep = stored("probe_sweep.json")
+    rows = stored("probes.json")
+    assert max(sweep["largest gap"], 0.0) <= sweep["tol"]
+    assert_quotes("recipes/probe.md", "What the certificate costs", f"{sweep['ratio']:.2f}")
+    fits = [row[name] for row in rows for name in ("one group", "classes, robustness .5", "classes, robustness 1")]
+    assert all(fit["status"] == "converged" and fit["gap"] <= 1e-3 for fit in fits)
+    assert max(fit["ratio"] for fit in fits) <= 3.0
