@@ -110,3 +110,10 @@ def test_groups_that_the_features_do_not_show_are_warned_of():
         result = retrain_last_layer(make_network(), without_groups((x, y)), groups=partly, alpha=1e-1)
     assert not result.spread.is_reliable
     assert "hardly show the groups" in result.message
+
+
+def test_minus_one_is_a_group_and_a_warning_says_so():
+    rows = make_rows(600, 0, agreement=0.9)
+    groups = [int(group) if k % 3 else -1 for k, group in enumerate(rows[2])]
+    with pytest.warns(UserWarning, match="groups has -1, which counts as a group"):
+        retrain_last_layer(make_network(), without_groups(rows), groups=groups, alpha=1e-2)

@@ -169,6 +169,9 @@ def retrain_last_layer(
     task = _Task(own, module, robustness, alpha, choose_by, refit, cv, folder, memory, random_state)
     weighting = spread = None
     if features.names:
+        if any(isinstance(group, int | np.integer) and group == -1 for group in features.names):
+            text = "groups has -1, which counts as a group: pass None or NaN for rows whose group is not known."
+            warnings.warn(text, UserWarning, stacklevel=2)
         if not features.labelled.all():
             features, spread = spread_labels(features, layer_coefficients(module)[0], random_state)
             if not spread.is_reliable:
