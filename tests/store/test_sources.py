@@ -289,6 +289,8 @@ def test_a_file_system_of_fsspec_is_one(tmp_path, folder, expected):
     for k in range(2):
         memory.pipe(f"/sources/rows-{k}.parquet", (folder / f"part={k}" / f"rows-{k}.parquet").read_bytes())
     assert content(write(tmp_path / "s", "/sources/*.parquet", filesystem=memory)) == expected
+    files = [f"/sources/rows-{k}.parquet" for k in range(2)]
+    assert content(write(tmp_path / "list", files, filesystem=memory)) == expected
 
 
 def test_names_that_look_like_patterns_are_names(tmp_path):

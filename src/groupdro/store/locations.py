@@ -115,16 +115,16 @@ def _matches(system: Any, folder: str, pattern: list[str], shown: str) -> list[s
     """Return the files of a folder whose names match those of a pattern, in sorted order."""
     fs = _import_fs()
     entries = system.get_file_info(fs.FileSelector(folder, recursive=len(pattern) > 1, allow_not_found=True))
-    depth = len([name for name in folder.split("/") if name not in ("", ".")])
-    files = [entry.path for entry in entries if entry.type == fs.FileType.File]
-    matching = []
-    for path in files:
-        names = [name for name in path.split("/") if name not in ("", ".")]
-        if _match(names[depth:], pattern):
-            matching.append(path)
+    depth = len(_names(folder))
+    files = (entry.path for entry in entries if entry.type == fs.FileType.File)
+    matching = sorted(path for path in files if _match(_names(path)[depth:], pattern))
     if not matching:
         raise FileNotFoundError(f"source {shown} matches no file{_why_missing(system, folder)}.")
-    return sorted(matching)
+    return matching
+
+
+def _names(path: str) -> list[str]:
+    return [name for name in path.split("/") if name not in ("", ".")]
 
 
 def _match(names: list[str], pattern: list[str]) -> bool:
