@@ -227,6 +227,25 @@ def test_a_table_becomes_a_store(tmp_path):
     assert sorted(store.y) == sorted(table["cnt"])
 
 
+@pytest.mark.parametrize("kind", ["pattern", "URI", "pattern in a URI"])
+def test_tables_to_convert_may_be_patterns_and_uris(tmp_path, kind):
+    table = pd.DataFrame({"x": np.arange(200) / 7, "g": np.arange(200) % 2, "y": np.arange(200) / 3})
+    for k, suffix in enumerate(("csv.gz", "csv.gz") if kind == "pattern" else ("parquet", "parquet")):
+        part = table[100 * k : 100 * (k + 1)]
+        path = tmp_path / f"part-{k}.{suffix}"
+        part.to_csv(path, index=False) if kind == "pattern" else part.to_parquet(path)
+    source = {
+        "pattern": tmp_path / "part-*",
+        "URI": (tmp_path / "part-1.parquet").as_uri(),
+        "pattern in a URI": f"{tmp_path.as_uri()}/*.parquet",
+    }
+    call("convert", source[kind], tmp_path / "s", "--target", "y", "--group", "g")
+    store = GroupedStore.open(tmp_path / "s")
+    assert store.n_rows == (100 if kind == "URI" else 200)
+    assert store.feature_names == ("x",)
+    assert store.y.max() == table["y"].max()
+
+
 def test_a_table_is_converted_to_two_stores(tmp_path):
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"x": rng.normal(size=200), "g": np.arange(200) % 2, "y": rng.normal(size=200)})

@@ -157,7 +157,9 @@ MISTAKES = [
         "--html 'nowhere/p.html' is not a file in an existing directory.",
     ),
     # stores
-    ("convert missing.csv s {store}", "No such file or directory (missing.csv)."),
+    ("convert missing.csv s {store}", "source 'missing.csv' does not exist."),
+    ("convert missing*.csv s {store}", "source 'missing*.csv' matches no file."),
+    ("convert nope://bucket/t.csv s {store}", "source 'nope://bucket/t.csv' is a URI that pyarrow cannot open"),
     ("convert missing.parquet s {store}", "source 'missing.parquet' does not exist."),
     ("convert numbers.parquet directory {store}", "STORE 'directory' exists: pass --force to replace it."),
     ("convert numbers.parquet parts {store} --force", "path is not a store, or contains other files"),

@@ -8,20 +8,18 @@ import click
 from groupdro.cli.command import PATH, Outcome, command, flag, option, progress
 from groupdro.cli.tables import check_columns, csv_header, is_csv
 from groupdro.store import GroupedStore
+from groupdro.store.locations import find_files, is_uri
 from groupdro.store.tables import open_table
 from groupdro.utils.arguments import printable
 from groupdro.utils.optional import import_extra
 
 __all__ = ["convert"]
 
-_PANDAS_INDEX = "__index_level_"
-
-
 BELOW_ONE = click.FloatRange(0.0, 1.0, max_open=True)
 
 
 @click.command()
-@click.argument("tables", metavar="TABLE...", type=PATH, nargs=-1, required=True)
+@click.argument("tables", metavar="TABLE...", nargs=-1, required=True)
 @click.argument("store", type=PATH)
 @option("--target", "Column to predict.", metavar="COLUMN", required=True)
 @option("--group groups", "Column with the groups. May be repeated.", metavar="COLUMN", multiple=True, required=True)
@@ -34,7 +32,7 @@ BELOW_ONE = click.FloatRange(0.0, 1.0, max_open=True)
 @flag("--force", "Replace the store if it exists.")
 @command
 def convert(
-    tables: tuple[Path, ...],
+    tables: tuple[str, ...],
     store: Path,
     target: str,
     groups: tuple[str, ...],
@@ -48,25 +46,24 @@ def convert(
 ) -> Outcome:
     """Convert numeric TABLEs to STORE, a directory from which `fit` in Python reads the rows.
 
-    The tables are CSV or Parquet files with the same columns, or one directory of Parquet files. They are read in
-    bounded memory and may be larger than it. All columns except the target, the groups and the weight are features,
-    which must be numeric without missing values. The store is written completely or not at all.
+    The tables are CSV or Parquet files with the same columns, or one directory of Parquet files. They are given by
+    paths, by URIs such as s3://bucket/table.parquet, or by quoted patterns of both, such as "parts/*.parquet". They are
+    read in bounded memory and may be larger than it. All columns except the target, the groups and the weight are
+    features, which must be numeric without missing values. The store is written completely or not at all.
     With --test-size, held-out rows go to a second store, named STORE-test.
     """
     if store.exists() and not force:
         raise ValueError(f"STORE {str(store)!r} exists: pass --force to replace it.")
     labels = {target, *groups}
-    source = _csv_files(tables, labels) if all(map(is_csv, tables)) else list(tables)
-    names = open_table(source)[0].names
-    check_columns(names, drop, "--drop")
-    taken = {*labels, *drop, weight}
+    source = _find_tables(tables, labels)
+    check_columns(open_table(source)[0].names, drop, "--drop")
     with progress(f"Writing {store.name}"):
         written = GroupedStore.write(
             store,
             source,
             target=target,
             groups=list(groups),
-            features=[name for name in names if name not in taken and not name.startswith(_PANDAS_INDEX)],
+            drop=drop,
             weight=weight,
             dtype=dtype,
             task="classes" if task == "classification" else task,
@@ -95,14 +92,20 @@ def convert(
     return document, text + ("\nVerified: all checksums match" if verify else "")
 
 
-def _csv_files(paths: tuple[Path, ...], labels: set[str]) -> Any:
+def _find_tables(tables: tuple[str, ...], labels: set[str]) -> Any:
+    if any(map(is_uri, tables)):
+        return list(tables)
+    _, paths, _ = find_files(tables)
+    return _csv_files(paths, labels) if all(is_csv(Path(path)) for path in paths) else paths
+
+
+def _csv_files(files: list[str], labels: set[str]) -> Any:
     """Return CSV files as one data set, with the delimiter of the first."""
     pa, csv, dataset = (import_extra(f"pyarrow{name}", extra="cli") for name in ("", ".csv", ".dataset"))
     layout = dataset.CsvFileFormat(
-        parse_options=csv.ParseOptions(delimiter=csv_header(paths[0])[0]),
+        parse_options=csv.ParseOptions(delimiter=csv_header(Path(files[0]))[0]),
         convert_options=csv.ConvertOptions(strings_can_be_null=True),
     )
-    files = list(map(str, paths))
     schema = dataset.dataset(files[0], format=layout).schema
     for place, field in enumerate(schema):
         # Types are inferred from the first rows: a feature that starts with integers may have fractions later.

@@ -115,6 +115,7 @@ class GroupedStore(RowSource):
         target: str,
         groups: str | Sequence[str],
         features: Sequence[str] | None = None,
+        drop: str | Sequence[str] | None = None,
         weight: str | None = None,
         offset: str | Sequence[str] | None = None,
         dtype: Any = "float32",
@@ -126,6 +127,7 @@ class GroupedStore(RowSource):
         memory: int = _MEMORY,
         test_size: float = 0.0,
         overwrite: bool = False,
+        filesystem: Any = None,
     ) -> Any:
         """Write a table of any size to a store. Requires pyarrow (``pip install "groupdro[store]"``).
 
@@ -137,11 +139,20 @@ class GroupedStore(RowSource):
         ----------
         path : str or path-like
             Directory of the store.
-        source : str, path-like, list of them, pyarrow Dataset or Table, or callable
-            Parquet, CSV or Arrow IPC (Feather) files; or one directory of Parquet files, where columns may be encoded
-            in directory names ("column=value"); or a function without arguments that returns an iterator of pyarrow
-            record batches, the same each time. Parquet files given by path are read in small batches, whereas the
-            scanner of a Dataset holds a whole row group in memory.
+        source : str, path-like, list of them, table, reader, or callable
+            One of the following:
+
+            - Parquet, CSV or Arrow IPC (Feather) files, by paths, URIs (``s3://``, ``gs://``, ``file://`` and others
+              that pyarrow knows, which finds credentials in the environment) or patterns of both (``visits/*.parquet``;
+              ``**`` stands for any number of folders). Or one directory of Parquet files, where columns may be encoded
+              in directory names ("column=value").
+            - Anything that streams Arrow (``__arrow_c_stream__``), such as a table of pyarrow, Polars or pandas, a
+              relation of DuckDB, or a reader. What has a length is streamed twice, so a relation must give the same
+              rows again. A reader can be read only once, so the columns that are needed are kept on disk, next to the
+              store, between the two passes. The same holds for a pyarrow Scanner.
+            - A pyarrow Dataset. Its scanner holds a whole row group in memory, whereas Parquet files given by path are
+              read in small batches.
+            - A function without arguments that returns an iterator of pyarrow record batches, the same each time.
         target : str
             Column with class labels or numbers.
         groups : str or list of str
@@ -151,6 +162,8 @@ class GroupedStore(RowSource):
             Numeric columns, or one column of fixed-size lists. For a sparse store, also one column of lists of (index,
             value), or a column of lists of indices and one of lists of values, of any or of a fixed size. The default
             is all other columns, except a pandas index.
+        drop : str or list of str, optional
+            Columns to leave out of the features.
         weight : str, optional
             Column with nonnegative weights. In a group's risk, they are relative to the total of the group; in the
             average over rows, a group counts by its total.
@@ -184,6 +197,9 @@ class GroupedStore(RowSource):
             name of the first one followed by "-test". Every group keeps at least one row in the first.
         overwrite : bool
             Whether to replace an existing store, atomically. Anything other than a store is never replaced.
+        filesystem : pyarrow or fsspec file system, optional
+            The file system of the source's paths, for credentials or endpoints that a URI cannot name. The default is
+            the local one.
 
         Returns
         -------
@@ -194,7 +210,9 @@ class GroupedStore(RowSource):
         ------
         ValueError
             If a column is missing or of the wrong type, or has missing values, NaN or infinite values, or integers that
-            the type cannot represent.
+            the type cannot represent; or if a URI has a scheme that pyarrow does not know.
+        FileNotFoundError
+            If a file or bucket of the source does not exist.
         FileExistsError
             If the path exists and `overwrite` is false, or if it is not a store.
         """
@@ -203,6 +221,7 @@ class GroupedStore(RowSource):
             target=target,
             groups=groups,
             features=features,
+            drop=drop,
             weight=weight,
             offset=offset,
             n_features=n_features,
@@ -210,6 +229,7 @@ class GroupedStore(RowSource):
             sparse=sparse,
             hashed=hashed,
             task=task,
+            filesystem=filesystem,
         )
         return cls._write(path, table, seed=seed, memory=memory, overwrite=overwrite, test_size=test_size)
 

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -109,6 +110,9 @@ class Source(ABC):
             raise ValueError(f"dtype must be one of {allowed}{where}, got {dtype!r}.")
         self.sparse = sparse
         self.rounding = Rounding(np.dtype(name).newbyteorder("<"), self.feature)
+
+    def prepare(self, folder: Path, memory: int) -> None:
+        """Set the folder of temporary files and the bytes of a block in them, before rows are read."""
 
     @abstractmethod
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:

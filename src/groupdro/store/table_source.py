@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from groupdro.store.columns import choose_layout
 from groupdro.store.sources import Coded, LabelBlock, Source, has_classes, refuse, refuse_not_finite
+from groupdro.store.streams import SpooledStream
 from groupdro.store.tables import NUMERIC, Table, to_numpy
 from groupdro.utils.arguments import check_flag, short_repr
 from groupdro.utils.types import Floats, Indices
@@ -25,12 +27,12 @@ class TableSource(Source):
 
     Parameters
     ----------
-    source : path, list of paths, Dataset, Table or callable
+    source, filesystem
         As in `GroupedStore.write`.
     target, weight : str
         Columns; weight may be None.
-    groups, features, offset : str or sequence of str
-        Columns; features and offset may be None.
+    groups, features, drop, offset : str or sequence of str
+        Columns; features, drop and offset may be None.
     n_features : int or None
         Number of features, for lists of indices and for hashed columns.
     dtype : str, type or dtype
@@ -51,6 +53,7 @@ class TableSource(Source):
         target: str,
         groups: str | Sequence[str],
         features: Sequence[str] | None,
+        drop: str | Sequence[str] | None,
         weight: str | None,
         offset: str | Sequence[str] | None,
         n_features: int | None,
@@ -58,10 +61,11 @@ class TableSource(Source):
         sparse: bool,
         hashed: bool,
         task: str,
+        filesystem: Any,
     ):
         super().__init__(dtype, sparse)
         check_flag(hashed, "hashed")
-        self._table = Table(source)
+        self._table = Table(source, filesystem)
         self.target_name = self._table.column(target, "target")
         self.group_names = tuple(self._columns(groups, "groups"))
         self._weight = None if weight is None else self._table.column(weight, "weight")
@@ -73,18 +77,23 @@ class TableSource(Source):
         self._label_types[target] = self._label_type(target, "target")
         kind = self._table.kind(self._label_types[target])
         self.has_classes = has_classes(kind, task, f"target column {target!r}")
-        self._features = self._choose_features(features)
+        self._features = self._choose_features(features, drop)
         self._layout = choose_layout(
             self._table, self._features, n_features, self.rounding, sparse=sparse, hashed=hashed
         )
         self.n_features = self._layout.n_features
         self.feature_names = self._layout.feature_names
 
+    def prepare(self, folder: Path, memory: int) -> None:
+        """Set where and how the rows of a stream that can be read only once are kept until they are read again."""
+        if isinstance(self._table.read, SpooledStream):
+            self._table.read.path = folder / "source.tmp"
+            self._table.read.memory = memory
+            self._table.read.columns = list(dict.fromkeys([*self._label_columns(), *self._features]))
+
     def blocks(self, memory: int, *, labels_only: bool = False) -> Iterator[tuple[LabelBlock, Any]]:
         """Read the columns of labels, and those of features."""
-        columns = [self.target_name, *self.group_names, *self._offset]
-        if self._weight is not None:
-            columns.append(self._weight)
+        columns = self._label_columns()
         n_rows = min(_MOST_LABELS, memory // _LABEL_BYTES)
         if not labels_only:
             columns += self._features
@@ -103,6 +112,10 @@ class TableSource(Source):
         return self._layout.describe(column)
 
     # ------------------------------------------------------------------ labels
+
+    def _label_columns(self) -> list[str]:
+        weight = [] if self._weight is None else [self._weight]
+        return [self.target_name, *self.group_names, *self._offset, *weight]
 
     def _labels(self, batch: Any, row: int) -> LabelBlock:
         target = self._label(batch, "target", self.target_name, row)
@@ -156,12 +169,15 @@ class TableSource(Source):
             raise ValueError(f"{argument} has no column.")
         return [self._table.column(name, argument) for name in names]
 
-    def _choose_features(self, features: Sequence[str] | None) -> list[str]:
+    def _choose_features(self, features: Sequence[str] | None, drop: str | Sequence[str] | None) -> list[str]:
+        dropped = set() if drop is None or drop in ([], ()) else set(self._columns(drop, "drop"))
         given: Any = features
         if features is None:
-            taken = {self.target_name, *self.group_names, *self._offset, self._weight}
+            taken = {*self._label_columns(), *dropped}
             names = self._table.schema.names
             given = [name for name in names if name not in taken and not _PANDAS_INDEX.fullmatch(name)]
+            if not given:
+                raise ValueError("source has no columns left for the features: all are labels, or dropped.")
         elif not isinstance(features, str | Sequence):
             raise ValueError(f"features must be a list of names of columns, got {short_repr(features)}.")
         chosen = self._columns(given if isinstance(given, str) else list(given), "features")
@@ -169,7 +185,10 @@ class TableSource(Source):
             raise ValueError("features names a column twice.")
         if self.target_name in chosen:
             raise ValueError(f"features has the target column {self.target_name!r}.")
-        return chosen
+        kept = [name for name in chosen if name not in dropped]
+        if not kept:
+            raise ValueError("drop leaves out all features.")
+        return kept
 
 
 def _keeps_labels_distinct(given: str | None, wanted: str | None) -> bool:

@@ -4,12 +4,15 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
 
+from groupdro.store.locations import find_files
 from groupdro.store.sources import refuse
-from groupdro.utils.arguments import check_path, error_prefix
+from groupdro.store.streams import SpooledStream, is_stream, open_stream
+from groupdro.utils.arguments import error_prefix
 from groupdro.utils.optional import import_extra
 from groupdro.utils.types import Array
 
@@ -21,6 +24,7 @@ Reader = Callable[[list[str], int], Iterator[Any]]
 NUMERIC = ("boolean", "integer", "floating")  # pyarrow's names of numeric types
 
 _FORMATS = {"parquet": "parquet", "pq": "parquet", "csv": "csv", "feather": "ipc", "arrow": "ipc", "ipc": "ipc"}
+_LOCAL_BUFFER = 2**16  # bytes of a column that are read at once from a disk; larger ones take memory and save no time
 _READ_BUFFERS = 2**25  # bytes that Parquet reads at once over all columns; otherwise it reads whole row groups
 
 _import_pyarrow = partial(import_extra, extra="store")
@@ -31,7 +35,7 @@ class Table:
 
     Parameters
     ----------
-    source : path, list of paths, Dataset, pyarrow Table or callable
+    source, filesystem
         As in `GroupedStore.write`.
 
     Attributes
@@ -44,9 +48,9 @@ class Table:
         Reads columns in batches. It can be called twice.
     """
 
-    def __init__(self, source: Any):
+    def __init__(self, source: Any, filesystem: Any = None):
         self.pa = _import_pyarrow("pyarrow")
-        self.schema, self.read = open_table(source)
+        self.schema, self.read = open_table(source, filesystem)
 
     def column(self, name: Any, argument: str) -> str:
         """Return the name of a column after checking that the table has it once."""
@@ -105,6 +109,9 @@ class Table:
         if isinstance(column, self.pa.ExtensionArray):
             column = column.storage
         if self.pa.types.is_dictionary(column.type):
+            if str(column.type.value_type) == "string_view":  # of Polars, which pyarrow cannot look up
+                words = column.dictionary.cast(self.pa.large_string())
+                column = self.pa.DictionaryArray.from_arrays(column.indices, words)
             column = column.dictionary_decode()
         if column.null_count:
             refuse(f"{argument} column {name!r}", "a missing value", to_numpy(column.is_null()), row)
@@ -123,12 +130,12 @@ def to_numpy(column: Any) -> Array:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def open_table(source: Any) -> tuple[Any, Reader]:
+def open_table(source: Any, filesystem: Any = None) -> tuple[Any, Reader]:
     """Open any source of record batches.
 
     Parameters
     ----------
-    source : path, list of paths, Dataset, Table or callable
+    source, filesystem
         As in `GroupedStore.write`.
 
     Returns
@@ -140,29 +147,30 @@ def open_table(source: Any) -> tuple[Any, Reader]:
     """
     pa = _import_pyarrow("pyarrow")
     dataset = _import_pyarrow("pyarrow.dataset")
-    if callable(source):
-        return _open_callable(pa, source)
     if isinstance(source, str | os.PathLike | list | tuple):
-        return _open_paths(dataset, source if isinstance(source, list | tuple) else [source])
-    if isinstance(source, pa.Table):
+        return _open_files(dataset, source if isinstance(source, list | tuple) else [source], filesystem)
+    if filesystem is not None:
+        raise ValueError("filesystem is for a source of paths, and must be None for any other.")
+    if isinstance(source, pa.Table | pa.RecordBatch):
         source = dataset.dataset(source)
     if isinstance(source, dataset.Dataset):
         return source.schema, partial(_scan, source)
+    if is_stream(source):
+        reader = open_stream(source)
+        if hasattr(source, "__len__"):  # a table, which can be streamed again, unlike a reader
+            return reader.schema, _reader_of_callable(partial(open_stream, source), reader)
+        return reader.schema, SpooledStream(reader)
+    if callable(source):
+        return _open_callable(pa, source)
     raise ValueError(
-        "source must be a path, a list of paths, a pyarrow Dataset or Table, or a function that returns record "
-        f"batches; got {type(source).__name__}."
+        "source must be a path, a list of paths, a table or reader that streams Arrow (of pyarrow, Polars or DuckDB, "
+        f"for instance), a pyarrow Dataset, or a function that returns record batches; got {type(source).__name__}."
     )
 
 
-def _open_paths(dataset: Any, given: Sequence[Any]) -> tuple[Any, Reader]:
-    paths = [check_path(path, "source") for path in given]
-    if not paths:
-        raise ValueError("source is an empty list.")
-    for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"source {os.fspath(path)!r} does not exist.")
-    folder = len(paths) == 1 and paths[0].is_dir()
-    formats = {"parquet"} if folder else {_FORMATS.get(path.suffix[1:].lower(), path.suffix) for path in paths}
+def _open_files(dataset: Any, given: Sequence[Any], filesystem: Any) -> tuple[Any, Reader]:
+    filesystem, paths, folder = find_files(given, filesystem)
+    formats = {"parquet"} if folder else {_format(path) for path in paths}
     if len(formats) > 1 or not formats <= set(_FORMATS.values()):
         raise ValueError(
             f"source must be files of one format, with one of the suffixes {list(_FORMATS)}; got {sorted(formats)}."
@@ -173,11 +181,18 @@ def _open_paths(dataset: Any, given: Sequence[Any]) -> tuple[Any, Reader]:
         # An empty cell of text is missing, as for numbers.
         convert = _import_pyarrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
         form = dataset.CsvFileFormat(convert_options=convert)
-    places = paths[0] if folder else [os.fspath(path) for path in paths]
-    found = dataset.dataset(places, format=form, partitioning="hive" if folder else None)
+    partitioning = "hive" if folder else None
+    found = dataset.dataset(
+        paths[0] if folder else paths, filesystem=filesystem, format=form, partitioning=partitioning
+    )
     if not found.files:
-        raise ValueError(f"source {os.fspath(paths[0])!r} contains no Parquet files.")
+        raise ValueError(f"source {paths[0]!r} contains no Parquet files.")
     return found.schema, partial(read, found)
+
+
+def _format(path: str) -> str:
+    suffix = PurePosixPath(path).suffix
+    return _FORMATS.get(suffix[1:].lower(), suffix)
 
 
 def _scan(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
@@ -189,7 +204,8 @@ def _scan(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
 def _read_parquet(found: Any, columns: list[str], n_rows: int) -> Iterator[Any]:
     """Read Parquet page by page; the scanner of a dataset would hold a whole decoded row group."""
     dataset, parquet, pa = (_import_pyarrow(name) for name in ("pyarrow.dataset", "pyarrow.parquet", "pyarrow"))
-    buffer_size = max(2**12, min(2**16, _READ_BUFFERS // len(columns)))
+    largest = _LOCAL_BUFFER if found.filesystem.type_name == "local" else _READ_BUFFERS
+    buffer_size = max(2**12, min(largest, _READ_BUFFERS // len(columns)))
     for fragment in found.get_fragments():
         of_directory = dataset.get_partition_keys(fragment.partition_expression)
         own = [name for name in columns if name not in of_directory]
@@ -210,10 +226,15 @@ def _open_callable(pa: Any, source: Callable[[], Iterable[Any]]) -> tuple[Any, R
         raise ValueError("source has no rows.")
     if not isinstance(first, pa.RecordBatch):
         raise ValueError(f"source must return pyarrow record batches, got {type(first).__name__}.")
-    begun = [itertools.chain([first], opened)]  # the first pass includes the batch read for the schema
+    return first.schema, _reader_of_callable(source, itertools.chain([first], opened))
+
+
+def _reader_of_callable(source: Callable[[], Iterable[Any]], opened: Iterator[Any]) -> Reader:
+    """Return a reader of what was opened for its schema, and then of what the function returns."""
+    begun = [opened]
 
     def read(columns: list[str], n_rows: int) -> Iterator[Any]:
         del columns, n_rows
         return iter(begun.pop() if begun else source())
 
-    return first.schema, read
+    return read

@@ -62,6 +62,7 @@ def write_store(
     targets = [target, *([test_path(target)] if test_size else [])]
     with ExitStack() as stack:
         folders = [stack.enter_context(new_folder(place, overwrite=overwrite)) for place in targets]
+        source.prepare(folders[0], memory // 8)
         counted = _count(source, memory // 8)
         held_out = np.minimum(np.round(test_size * counted.sizes).astype(np.int64), counted.sizes - 1)
         if test_size and not held_out.any():
