@@ -11,7 +11,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 import groupdro
-from groupdro import GroupDROClassifier, GroupDRORegressor, UselessModelWarning, group_report
+from groupdro import GroupDROClassifier, GroupDRORegressor, Predictions, UselessModelWarning, group_report
 from groupdro.compare.comparison import Change
 from groupdro.compare.contenders import IN_WORDS
 from groupdro.compare.verdict import Choice, Rule, recommend
@@ -283,6 +283,40 @@ def test_a_function_of_the_user_decides():
     assert found.recommended == "absolute"
     assert found.metrics == ("within", "rmse")
     assert_consistent(found)
+
+
+@functools.cache
+def sharpened(n=6000, seed=3):
+    """Return labels, groups and the scores of two models, of which the second one is too sure in the rare group."""
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    groups = np.where(rng.random(n) < 0.97, "big", "small")
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-score * np.where(groups == "big", 1.3, 0.4)))).astype(int)
+    return y, groups, {"old": 0.85 * score, "new": 0.95 * score}
+
+
+def of_scores(scores):
+    return Predictions(probability=1.0 / (1.0 + np.exp(-scores)))
+
+
+def test_a_worst_group_that_gets_worse_is_not_called_improved():
+    y, groups, scores = sharpened()
+    models = {name: of_scores(score) for name, score in scores.items()}
+    found = compare(y=y, groups=groups, models=models, n_bootstrap=200)
+    assert found.recommended == "new"
+    assert found.changes["new"].gain[0] < 0
+    assert "the worst group gets worse, but not significantly" in found.verdict
+    assert "that of the worst group" not in found.verdict
+
+
+def test_a_worst_group_without_any_change_is_not_called_improved():
+    y, groups, scores = sharpened()
+    better = np.where(groups == "big", scores["new"], scores["old"])
+    models = {"old": of_scores(scores["old"]), "new": of_scores(better)}
+    found = compare(y=y, groups=groups, models=models, n_bootstrap=200)
+    assert found.recommended == "new"
+    assert found.changes["new"].gain[0] == 0
+    assert "the worst group is as before" in found.verdict
 
 
 @pytest.mark.parametrize(("shift", "harmed"), [(0.0, []), (2.0, ["a"])])

@@ -176,7 +176,12 @@ def verdict_on(
         )
         text += "".join(f" {price}" for price in prices)
         if by_choice:
-            text += " Cross-validation on the training rows shows this gain; the held-out rows alone cannot confirm it."
+            what = "a gain" if change.gain[0] < 0 else "this gain"
+            text += f" Cross-validation on the training rows shows {what}; the held-out rows alone cannot confirm it."
+        elif change.gain[0] < 0:
+            text += " The improvement over all rows is significant; the worst group gets worse, but not significantly."
+        elif change.gain[0] == 0:
+            text += " The improvement over all rows is significant; the worst group is as before."
         elif not change.better:
             text += " The improvement over all rows is significant, that of the worst group is not."
         elif change.cost[0] < 0 and not change.better_on_average:
