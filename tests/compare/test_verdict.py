@@ -559,8 +559,45 @@ def test_a_constant_is_never_recommended(metrics, seed):
 def test_a_classifier_of_one_class_is_not_recommended_by_a_metric_of_classes_whatever_its_scores():
     rows = bumpy(1200)
     found = compare(*rows, models={"never": Never()}, metrics=["false_positive_rate", "roc_auc"])
-    assert "the same for every row" in found.changes["never"].objection
+    assert "the same class for every row" in found.changes["never"].objection
     assert found.recommended != "never"
+
+
+def test_regressors_that_predict_almost_the_same_for_every_row_are_not_recommended():
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=3000)
+    y, groups = np.exp(1.5 * score), rng.choice(["a", "b", "c"], 3000)
+    poor = Predictions(np.exp(1.5 * score + rng.normal(size=3000)))
+    for spread, same in ((0.0, "the same"), (1e-4, "almost the same")):
+        constant = Predictions(1.0 + spread * rng.normal(size=3000))
+        for metric in ("mae", "rmse", "risk"):
+            found = compare(y=y, groups=groups, models={"poor": poor, "constant": constant}, metrics=metric)
+            assert found.changes["constant"].better or found.changes["constant"].better_on_average
+            assert not found.worth_it
+            assert f"predicts {same} for every row" in found.verdict
+
+
+def test_classifiers_that_predict_almost_the_same_for_every_row_are_not_recommended():
+    y, groups, scores = sharpened()
+    rng = np.random.default_rng(0)
+    almost = 0.5 + 1e-4 * rng.normal(size=len(y))
+    for constant in (Predictions(probability=almost), Predictions(probability=np.column_stack([1.0 - almost, almost]))):
+        found = compare(y=y, groups=groups, models={"opposite": of_scores(-scores["old"]), "constant": constant})
+        assert found.changes["constant"].better
+        assert not found.worth_it
+        assert "predicts almost the same for every row" in found.verdict
+
+
+def test_a_good_model_is_recommended_however_far_its_predictions_are_from_zero_or_how_rare_the_class():
+    rng = np.random.default_rng(0)
+    score, groups = rng.normal(size=6000), rng.choice(["a", "b"], 6000)
+    year = 2010.0 + 0.5 * score
+    years = {"before": Predictions(np.full(6000, 2010.5)), "good": Predictions(year)}
+    assert compare(y=year + 0.1 * rng.normal(size=6000), groups=groups, models=years).recommended == "good"
+    chance = 0.01 * np.exp(score - 0.5)
+    y = (rng.random(6000) < chance).astype(int)
+    rare = {"before": Predictions(probability=np.full(6000, 0.1)), "good": Predictions(probability=chance.clip(0, 1))}
+    assert compare(y=y, groups=groups, models=rare).recommended == "good"
 
 
 def test_the_verdict_states_what_every_metric_pays():
