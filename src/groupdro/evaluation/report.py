@@ -193,10 +193,7 @@ class GroupReport:
         there = [k for k, n in enumerate(self.columns["n"]) if n]
         left = sum(not self.judged[k] for k in there)
         if left == len(there):
-            beyond = all("few beyond" in self.columns["note"][k] for k in there)
-            why = "in all groups too few rows are expected beyond the quantile"
-            why = why if beyond else "all have too few rows, or too few errors"
-            return " ".join([f"No group can be judged: {why}.", *self._advice])
+            return " ".join([f"No group can be judged: {self._why_none}.", *self._advice])
         metric, worst = self.metrics[0], self.worst_row
         first = "Worst group" if len(there) - left != 1 or not left else "The only group that can be judged"
         text = f"{first}: {group_name(worst['group'])}, with {metric_name(metric)} {worst[metric]:.3g}"
@@ -212,6 +209,19 @@ class GroupReport:
             groups = "1 group has" if left == 1 else f"{left} groups have"
             text += f" {groups} too few rows or errors to say; see the column note."
         return " ".join([text, *self._advice])
+
+    @property
+    def _why_none(self) -> str:
+        """Why no group can be judged, if it is so."""
+        notes = [note for note, n in zip(self.columns["note"], self.columns["n"], strict=True) if n]
+        if all("few beyond" in note for note in notes):
+            return "in all groups too few rows are expected beyond the quantile"
+        name = metric_name(self.metrics[0])
+        if all("equal values" in note for note in notes):
+            return f"within each of them, the {name} of all rows is equal, which does not show how it varies"
+        if all("undefined" in note for note in notes):
+            return f"the {name} is undefined in all of them"
+        return "all have too few rows, or too few errors"
 
     @property
     def _advice(self) -> list[str]:
@@ -581,6 +591,8 @@ def _remarks(outputs: Outputs, given: GivenRows, *, any_judged: bool, in_sample:
     remarks = []
     if outputs.unknown_labels:
         remarks.append(f"The model does not know the labels {short_repr(outputs.unknown_labels)}.")
+    if same := outputs.sameness(of_scores=True):
+        remarks.append(f"The model predicts {same} for every row.")
     n = len(given.y)
     errors = int(
         np.sum(~outputs.right if outputs.classifies else np.abs(outputs.residual) > _EXACT * np.abs(given.y).max())
