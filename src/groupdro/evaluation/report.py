@@ -410,10 +410,11 @@ def group_report(
         "balanced_accuracy", "recall", "precision", "f1", "roc_auc", "average_precision", "brier", "log_loss", "d2", and
         the rates "selection_rate", "false_positive_rate" and "false_negative_rate", where the second class is the
         positive one. Regression: "rmse", "mae", "median_error", "d2" (of the deviance, for losses of counts and
-        amounts; of the pinball loss for quantiles), "actual_over_expected" and "share_below" (of targets below the
-        prediction, for quantiles). Also "risk", the average loss; the name of any scorer of scikit-learn; a scorer made
-        by ``make_scorer``; and functions ``f(y_true, y_pred, sample_weight=...)`` whose larger values are better. A
-        dict gives them names. The default is the risk, followed by the accuracy or the RMSE.
+        amounts; of the pinball loss for quantiles), "actual_over_expected" (undefined for groups with a negative target
+        or prediction) and "share_below" (of targets below the prediction, for quantiles). Also "risk", the average
+        loss; the name of any scorer of scikit-learn; a scorer made by ``make_scorer``; and functions
+        ``f(y_true, y_pred, sample_weight=...)`` whose larger values are better. A dict gives them names. The default is
+        the risk, followed by the accuracy or the RMSE.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows, such as survey weights. By default all rows have equal weight, whatever their weights in
         the fit.
