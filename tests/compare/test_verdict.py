@@ -1,6 +1,7 @@
 """Which model a comparison recommends, and why."""
 
 import functools
+import re
 import warnings
 
 import numpy as np
@@ -14,7 +15,7 @@ import groupdro
 from groupdro import GroupDROClassifier, GroupDRORegressor, Predictions, UselessModelWarning, group_report
 from groupdro.compare.comparison import Change
 from groupdro.compare.contenders import IN_WORDS
-from groupdro.compare.verdict import Choice, Rule, recommend
+from groupdro.compare.verdict import Choice, Rule, _instead, recommend
 from groupdro.evaluation.metrics import METRICS
 
 LOSS, SCORE = METRICS["risk"], METRICS["accuracy"]
@@ -317,6 +318,38 @@ def test_a_worst_group_without_any_change_is_not_called_improved():
     assert found.recommended == "new"
     assert found.changes["new"].gain[0] == 0
     assert "the worst group is as before" in found.verdict
+
+
+def test_the_verdict_has_as_many_digits_as_show_the_change():
+    rng = np.random.default_rng(0)
+    y, groups = 10.0 + rng.normal(size=6000), rng.choice(["a", "b"], 6000)
+    models = {"old": Predictions(0.0 * y), "new": Predictions(1e-4 * y)}
+    found = compare(y=y, groups=groups, models=models, metrics="mae")
+    assert found.recommended == "new"
+    number = r"(\d+\.\d+)"
+    printed = re.findall(f"{number} instead of {number}", found.verdict)
+    assert len(printed) == 2
+    for (new, old), key in zip(printed, ("worst_mae", "mean_mae"), strict=True):
+        values = found.columns[key]
+        assert f"{values[0]:.3g}" == f"{values[1]:.3g}"
+        assert (float(old), float(new)) == pytest.approx(values, rel=1e-3)
+        assert float(new) < float(old)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (0.638, 0.634, "0.634 instead of 0.638"),
+        (0.58741, 0.58699, "0.5870 instead of 0.5874"),
+        (1000.2, 999.8, "999.8 instead of 1000"),
+        (1000.4, 1000.2, "1000.2 instead of 1000.4"),
+        (0.5, 0.5, "0.5 as before"),
+        (0.1 + 0.2, 0.3, "0.3 as before"),
+        (np.nan, 0.5, "0.5 instead of nan"),
+    ],
+)
+def test_digits_are_added_until_two_values_differ(before, after, text):
+    assert _instead(before, after) == text
 
 
 @pytest.mark.parametrize(("shift", "harmed"), [(0.0, []), (2.0, ["a"])])
