@@ -7,7 +7,15 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from groupdro.compare.comparison import Comparison
-from groupdro.compare.contenders import check_models, efforts_of, fit_given, fit_own, is_fitted, place_of_model
+from groupdro.compare.contenders import (
+    check_models,
+    check_names,
+    efforts_of,
+    fit_given,
+    fit_own,
+    is_fitted,
+    place_of_model,
+)
 from groupdro.compare.judging import Terms, judge
 from groupdro.data.given import GivenRows, read_given
 from groupdro.discovery import FoundGroups
@@ -162,6 +170,7 @@ def compare(
     if mean_budget is not None:
         check_number(mean_budget, "mean_budget")
     _check_floor(floor)
+    check_names(models)
     if baseline is not None and not isinstance(baseline, str):
         if "baseline" in (models or {}):
             raise ValueError('baseline must be the name of one of models if one of them is called "baseline".')
