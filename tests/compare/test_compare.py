@@ -24,6 +24,7 @@ from groupdro import (
     GroupDROClassifierCV,
     GroupDRORegressor,
     GroupStratifiedKFold,
+    Predictions,
     group_report,
 )
 from groupdro.evaluation.folds import keep_classes
@@ -716,6 +717,17 @@ def test_lightgbm_and_wrappers_and_searches_are_taken():
 def test_models_that_cannot_be_compared_are_refused(models, error, message):
     with pytest.raises(error, match=message):
         compare(*unrelated(), models=models)
+
+
+@pytest.mark.parametrize("estimator", ["auto", None])
+@pytest.mark.parametrize(
+    "wrong", [[LogisticRegression()], LogisticRegression(), [Predictions([0, 1])], {1: LinearSVC()}]
+)
+def test_models_without_names_are_refused_whatever_they_are_compared_with(wrong, estimator):
+    with pytest.raises(TypeError, match="models must be a dict from names to estimators or Predictions"):
+        compare(*unrelated(), models=wrong, estimator=estimator)
+    with pytest.raises(TypeError, match="models must be a dict from names to estimators or Predictions"):
+        compare(*unrelated(), models=wrong, estimator=estimator, baseline=LogisticRegression())
 
 
 def test_a_fitted_model_needs_rows_that_it_has_not_seen():

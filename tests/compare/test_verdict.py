@@ -1,6 +1,7 @@
 """Which model a comparison recommends, and why."""
 
 import functools
+import re
 import warnings
 
 import numpy as np
@@ -11,10 +12,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
 import groupdro
-from groupdro import GroupDROClassifier, GroupDRORegressor, UselessModelWarning, group_report
+from groupdro import GroupDROClassifier, GroupDRORegressor, Predictions, UselessModelWarning, group_report
 from groupdro.compare.comparison import Change
 from groupdro.compare.contenders import IN_WORDS
-from groupdro.compare.verdict import Choice, Rule, recommend
+from groupdro.compare.verdict import Choice, Rule, _instead, recommend
 from groupdro.evaluation.metrics import METRICS
 
 LOSS, SCORE = METRICS["risk"], METRICS["accuracy"]
@@ -285,6 +286,72 @@ def test_a_function_of_the_user_decides():
     assert_consistent(found)
 
 
+@functools.cache
+def sharpened(n=6000, seed=3):
+    """Return labels, groups and the scores of two models, of which the second one is too sure in the rare group."""
+    rng = np.random.default_rng(seed)
+    score = rng.normal(size=n)
+    groups = np.where(rng.random(n) < 0.97, "big", "small")
+    y = (rng.random(n) < 1.0 / (1.0 + np.exp(-score * np.where(groups == "big", 1.3, 0.4)))).astype(int)
+    return y, groups, {"old": 0.85 * score, "new": 0.95 * score}
+
+
+def of_scores(scores):
+    return Predictions(probability=1.0 / (1.0 + np.exp(-scores)))
+
+
+def test_a_worst_group_that_gets_worse_is_not_called_improved():
+    y, groups, scores = sharpened()
+    models = {name: of_scores(score) for name, score in scores.items()}
+    found = compare(y=y, groups=groups, models=models, n_bootstrap=200)
+    assert found.recommended == "new"
+    assert found.changes["new"].gain[0] < 0
+    assert "the worst group gets worse, but not significantly" in found.verdict
+    assert "that of the worst group" not in found.verdict
+
+
+def test_a_worst_group_without_any_change_is_not_called_improved():
+    y, groups, scores = sharpened()
+    better = np.where(groups == "big", scores["new"], scores["old"])
+    models = {"old": of_scores(scores["old"]), "new": of_scores(better)}
+    found = compare(y=y, groups=groups, models=models, n_bootstrap=200)
+    assert found.recommended == "new"
+    assert found.changes["new"].gain[0] == 0
+    assert "the worst group is as before" in found.verdict
+
+
+def test_the_verdict_has_as_many_digits_as_show_the_change():
+    rng = np.random.default_rng(0)
+    y, groups = 10.0 + rng.normal(size=6000), rng.choice(["a", "b"], 6000)
+    models = {"old": Predictions(0.0 * y), "new": Predictions(1e-4 * y)}
+    found = compare(y=y, groups=groups, models=models, metrics="mae")
+    assert found.recommended == "new"
+    number = r"(\d+\.\d+)"
+    printed = re.findall(f"{number} instead of {number}", found.verdict)
+    assert len(printed) == 2
+    for (new, old), key in zip(printed, ("worst_mae", "mean_mae"), strict=True):
+        values = found.columns[key]
+        assert f"{values[0]:.3g}" == f"{values[1]:.3g}"
+        assert (float(old), float(new)) == pytest.approx(values, rel=1e-3)
+        assert float(new) < float(old)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (0.638, 0.634, "0.634 instead of 0.638"),
+        (0.58741, 0.58699, "0.5870 instead of 0.5874"),
+        (1000.2, 999.8, "999.8 instead of 1000"),
+        (1000.4, 1000.2, "1000.2 instead of 1000.4"),
+        (0.5, 0.5, "0.5 as before"),
+        (0.1 + 0.2, 0.3, "0.3 as before"),
+        (np.nan, 0.5, "0.5 instead of nan"),
+    ],
+)
+def test_digits_are_added_until_two_values_differ(before, after, text):
+    assert _instead(before, after) == text
+
+
 @pytest.mark.parametrize(("shift", "harmed"), [(0.0, []), (2.0, ["a"])])
 def test_a_model_that_is_worse_in_a_group_beyond_chance_is_not_recommended(shift, harmed):
     found = compare(*bent(), models={"absolute": Absolute(shift)}, estimator=GroupDRORegressor())
@@ -525,8 +592,45 @@ def test_a_constant_is_never_recommended(metrics, seed):
 def test_a_classifier_of_one_class_is_not_recommended_by_a_metric_of_classes_whatever_its_scores():
     rows = bumpy(1200)
     found = compare(*rows, models={"never": Never()}, metrics=["false_positive_rate", "roc_auc"])
-    assert "the same for every row" in found.changes["never"].objection
+    assert "the same class for every row" in found.changes["never"].objection
     assert found.recommended != "never"
+
+
+def test_regressors_that_predict_almost_the_same_for_every_row_are_not_recommended():
+    rng = np.random.default_rng(0)
+    score = rng.normal(size=3000)
+    y, groups = np.exp(1.5 * score), rng.choice(["a", "b", "c"], 3000)
+    poor = Predictions(np.exp(1.5 * score + rng.normal(size=3000)))
+    for spread, same in ((0.0, "the same"), (1e-4, "almost the same")):
+        constant = Predictions(1.0 + spread * rng.normal(size=3000))
+        for metric in ("mae", "rmse", "risk"):
+            found = compare(y=y, groups=groups, models={"poor": poor, "constant": constant}, metrics=metric)
+            assert found.changes["constant"].better or found.changes["constant"].better_on_average
+            assert not found.worth_it
+            assert f"predicts {same} for every row" in found.verdict
+
+
+def test_classifiers_that_predict_almost_the_same_for_every_row_are_not_recommended():
+    y, groups, scores = sharpened()
+    rng = np.random.default_rng(0)
+    almost = 0.5 + 1e-4 * rng.normal(size=len(y))
+    for constant in (Predictions(probability=almost), Predictions(probability=np.column_stack([1.0 - almost, almost]))):
+        found = compare(y=y, groups=groups, models={"opposite": of_scores(-scores["old"]), "constant": constant})
+        assert found.changes["constant"].better
+        assert not found.worth_it
+        assert "predicts almost the same for every row" in found.verdict
+
+
+def test_a_good_model_is_recommended_however_far_its_predictions_are_from_zero_or_how_rare_the_class():
+    rng = np.random.default_rng(0)
+    score, groups = rng.normal(size=6000), rng.choice(["a", "b"], 6000)
+    year = 2010.0 + 0.5 * score
+    years = {"before": Predictions(np.full(6000, 2010.5)), "good": Predictions(year)}
+    assert compare(y=year + 0.1 * rng.normal(size=6000), groups=groups, models=years).recommended == "good"
+    chance = 0.01 * np.exp(score - 0.5)
+    y = (rng.random(6000) < chance).astype(int)
+    rare = {"before": Predictions(probability=np.full(6000, 0.1)), "good": Predictions(probability=chance.clip(0, 1))}
+    assert compare(y=y, groups=groups, models=rare).recommended == "good"
 
 
 def test_the_verdict_states_what_every_metric_pays():

@@ -48,6 +48,49 @@ def test_groups_of_few_expected_events_have_no_interval():
         assert np.isnan(row[f"{name}_low"])
 
 
+@pytest.mark.filterwarnings("error")
+def test_sums_that_are_negative_or_cancel_have_no_ratio():
+    rng = np.random.default_rng(0)
+    score, groups = rng.normal(size=N), rng.choice(["a", "b", "c"], N)
+    y = score + rng.normal(size=N)
+    both_signs = group_report(Predictions(score), y=y, groups=groups, metrics=["rmse", "actual_over_expected"])
+    for row in (*both_signs.by_group.values(), both_signs.overall):
+        assert np.isnan(row["actual_over_expected"])
+        assert np.isfinite(row["actual"] + row["expected"])
+    for group in "abc":
+        assert np.isnan(both_signs.by_group[group]["actual_over_expected_high"])
+    assert "inf" not in both_signs.summary(details=True)
+    assert both_signs.heterogeneity("actual_over_expected").too_few
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("case", ["negative target", "negative prediction", "nothing expected", "nothing happened"])
+def test_a_group_without_a_ratio_leaves_those_of_the_others_as_they_are(case):
+    rng = np.random.default_rng(0)
+    groups = rng.permutation(np.repeat(["a", "b", "c", "d"], N // 4))
+    predicted, y = 2.0 + rng.random(N), rng.poisson(2.5, N).astype(float)
+    own, metrics = np.flatnonzero(groups == "a"), ["rmse", "actual_over_expected"]
+    whole = group_report(Predictions(predicted, task="regression"), y=y, groups=groups, metrics=metrics)
+    if case.startswith("negative"):
+        (y if case == "negative target" else predicted)[own[0]] = -0.1
+    else:
+        (predicted if case == "nothing expected" else y)[own] = 0.0
+    found = group_report(Predictions(predicted, task="regression"), y=y, groups=groups, metrics=metrics)
+    assert np.isnan(found.by_group["a"]["actual_over_expected_low"])
+    assert np.isfinite(whole.by_group["a"]["actual_over_expected_low"])
+    assert np.isnan(found.by_group["a"]["actual_over_expected"]) == (case != "nothing happened")
+    for group in "bcd":
+        row = found.by_group[group]
+        assert row["actual_over_expected"] == whole.by_group[group]["actual_over_expected"]
+        assert row["actual_over_expected_low"] < row["actual_over_expected"] < row["actual_over_expected_high"]
+    spread = found.heterogeneity("actual_over_expected")
+    assert (spread.n_groups, whole.heterogeneity("actual_over_expected").n_groups) == (3, 4)
+    ratios = found.differences("actual_over_expected", ratio=True)
+    assert {*ratios.columns["group"], *ratios.columns["against"]} == {*"bcd"}
+    assert ratios.left_out == ["a"]
+    assert np.isfinite(ratios.columns["high"]).all()
+
+
 def test_groups_are_found_by_miscalibration_in_both_directions():
     columns = pd.DataFrame({"x": RNG.normal(size=N), "kind": RNG.choice(["p", "q"], N)})
     inside = (columns["kind"] == "q").to_numpy() & (columns["x"].to_numpy() > 0.3)

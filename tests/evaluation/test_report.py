@@ -27,6 +27,7 @@ from groupdro import (
     GroupBy,
     GroupDROClassifier,
     GroupDRORegressor,
+    Predictions,
     SmallGroupWarning,
     compare,
     find_groups,
@@ -320,6 +321,26 @@ def losses_as_they_are(y, predicted):
 def reported(losses, groups, **given):
     model = DummyRegressor().fit(np.zeros((2, 1)), np.zeros(2))
     return group_report(model, np.zeros((len(losses), 1)), losses, groups, loss=losses_as_they_are, **given)
+
+
+def test_constant_predictions_are_the_reason_if_no_group_can_be_judged():
+    y, groups = np.tile([0, 1], 150), np.repeat(["a", "b", "c"], 100)
+    message = group_report(Predictions(probability=np.full(300, 0.5)), y=y, groups=groups).message
+    assert "of all rows is equal" in message
+    assert "too few" not in message
+    assert "predicts the same for every row" in message
+    number = group_report(Predictions(np.full(300, 0.5)), y=np.arange(300.0), groups=groups)
+    assert number.judged == [True] * 3
+    assert "predicts the same for every row" in number.message
+    varied = group_report(Predictions(np.arange(300.0)), y=np.arange(300.0) ** 1.1, groups=groups)
+    assert "for every row" not in varied.message
+
+
+def test_a_metric_that_is_undefined_is_the_reason_if_no_group_can_be_judged():
+    y, groups = np.repeat([0, 1, 0], 100), np.repeat(["a", "b", "c"], 100)
+    chances = np.random.default_rng(0).random(300)
+    message = group_report(Predictions(probability=chances), y=y, groups=groups, metrics="roc_auc").message
+    assert "is undefined in all of them" in message
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, np.log(2.0), 7.0])

@@ -31,6 +31,9 @@ def outputs_of(kind, n=60, seed=0):
     if kind == "regression":
         y = np.round(rng.normal(size=n), 1)
         return Outputs.of_model(GivenNumbers(), np.round(y + rng.normal(size=n), 1)[:, None], y)
+    if kind == "amounts":
+        y = np.round(rng.exponential(size=n), 1)
+        return Outputs.of_model(GivenNumbers(), np.round(y * rng.uniform(0.5, 1.5, n), 1)[:, None], y)
     classes = CLASSES[kind]
     codes = np.arange(n) % len(classes)
     scores = np.eye(len(classes))[codes] + rng.normal(size=(n, len(classes)))
@@ -41,7 +44,7 @@ def outputs_of(kind, n=60, seed=0):
 
 def kinds_of(name):
     task = METRICS[name].task
-    found = ["regression"] if task != "classification" else []
+    found = ["amounts" if name == "actual_over_expected" else "regression"] if task != "classification" else []
     return found + ([] if task == "regression" else ["binary"] if name in BINARY_ONLY else list(CLASSES))
 
 

@@ -7,7 +7,15 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from groupdro.compare.comparison import Comparison
-from groupdro.compare.contenders import check_models, efforts_of, fit_given, fit_own, is_fitted, place_of_model
+from groupdro.compare.contenders import (
+    check_models,
+    check_names,
+    efforts_of,
+    fit_given,
+    fit_own,
+    is_fitted,
+    place_of_model,
+)
 from groupdro.compare.judging import Terms, judge
 from groupdro.data.given import GivenRows, read_given
 from groupdro.discovery import FoundGroups
@@ -145,9 +153,10 @@ def compare(
     largest net gain is recommended: the relative gain of the worst group minus the relative cost over all rows; with
     `mean_budget`, that with the largest gain of the worst group. If there is none and the baseline is "ERM", the choice
     of cross-validation is recommended if it left plain training on the training rows and the held-out rows do not
-    contradict it. A classifier that predicts the same for every held-out row is never recommended: the same class, for
-    a metric of classes, or the same probabilities. Nor, for a metric of classes, is one whose mean recall over the
-    classes is within three standard errors of that of a guess.
+    contradict it. A model that predicts the same, or almost the same, for every held-out row is never recommended: the
+    same class, for a metric of classes; or numbers, probabilities or scores whose standard deviation is below a
+    thousandth of their size and of the standard deviation of what they predict. Nor, for a metric of classes, is a
+    classifier whose mean recall over the classes is within three standard errors of that of a guess.
 
     The confidence intervals are simultaneous over all models: rows, or clusters of rows, are resampled for all models
     together, and the largest studentised deviation over the models determines their width. The bootstrap fails for a
@@ -161,6 +170,7 @@ def compare(
     if mean_budget is not None:
         check_number(mean_budget, "mean_budget")
     _check_floor(floor)
+    check_names(models)
     if baseline is not None and not isinstance(baseline, str):
         if "baseline" in (models or {}):
             raise ValueError('baseline must be the name of one of models if one of them is called "baseline".')

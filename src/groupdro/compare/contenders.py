@@ -32,6 +32,7 @@ __all__ = [
     "MEANINGS",
     "MERO",
     "check_models",
+    "check_names",
     "efforts_of",
     "fit_given",
     "fit_own",
@@ -167,6 +168,22 @@ def _fit(model: Any, path: str, X: Any, y: Any, more: dict[str, Any]) -> None:
         model.fit(X, y, **{path + key: value for key, value in more.items()})
 
 
+def check_names(models: Any) -> None:
+    """Raise unless the user's models are a mapping from names, or None.
+
+    Parameters
+    ----------
+    models : mapping of str to estimator, or None
+        The argument.
+    """
+    if models is None or (isinstance(models, Mapping) and all(isinstance(name, str) for name in models)):
+        return
+    raise TypeError(
+        'models must be a dict from names to estimators or Predictions, such as {"new": model}, got '
+        f"{short_repr(models)}."
+    )
+
+
 def check_models(models: Any, *, held_out: bool) -> dict[str, Any]:
     """Return the user's models, or raise if any cannot be compared.
 
@@ -184,8 +201,7 @@ def check_models(models: Any, *, held_out: bool) -> dict[str, Any]:
     """
     if models is None:
         return {}
-    if not isinstance(models, Mapping) or not all(isinstance(name, str) for name in models):
-        raise TypeError(f"models must be a dict from names to estimators, got {short_repr(models)}.")
+    check_names(models)
     for name, model in models.items():
         check_model(model, f"models[{name!r}]")
         if name in _OWN or name.startswith("blend "):

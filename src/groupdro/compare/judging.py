@@ -231,7 +231,8 @@ def _objections(
     first, *others = terms.metrics
     objections = {}
     for k, (name, own) in enumerate(outputs.items()):
-        against = ["it predicts the same for every row"] if own.is_constant(of_scores=first.of_scores) else []
+        same = own.sameness(of_scores=first.of_scores)
+        against = [f"it predicts {same} for every row"] if same else []
         if not against and first.task == "classification" and not first.of_scores and own.is_guessing:
             against.append("its predictions are no better than guesses that ignore the features")
         for metric in others:

@@ -43,6 +43,16 @@ def _change(before: float, after: float) -> str:
     return f"is {new} as before" if old == new else f"{'rises' if after > before else 'falls'} from {old} to {new}"
 
 
+def _instead(before: float, after: float) -> str:
+    """Return a value after and before a change, with as many digits as show the change, unless it is rounding error."""
+    if math.isclose(before, after):
+        return f"{after:.3g} as before"
+    digits = next((n for n in range(3, 17) if f"{before:.{n}g}" != f"{after:.{n}g}"), 3)
+    # Beyond three digits, zeros at the end are printed, so that both numbers have as many.
+    old, new = (f"{value:{'#' if digits > 3 else ''}.{digits}g}".removesuffix(".") for value in (before, after))
+    return f"{new} instead of {old}"
+
+
 @dataclass(frozen=True)
 class Rule:
     """What makes a model better than the baseline.
@@ -171,12 +181,17 @@ def verdict_on(
         change = changes[recommended]
         text = (
             f"Use {name} instead of {base}: the {word} of its worst group ({group_name(worst_group[recommended])}) is "
-            f"{worst[recommended]:.3g} instead of {worst[rule.baseline]:.3g}, and {mean[recommended]:.3g} instead of "
-            f"{mean[rule.baseline]:.3g} over all rows."
+            f"{_instead(worst[rule.baseline], worst[recommended])}, and "
+            f"{_instead(mean[rule.baseline], mean[recommended])} over all rows."
         )
         text += "".join(f" {price}" for price in prices)
         if by_choice:
-            text += " Cross-validation on the training rows shows this gain; the held-out rows alone cannot confirm it."
+            what = "a gain" if change.gain[0] < 0 else "this gain"
+            text += f" Cross-validation on the training rows shows {what}; the held-out rows alone cannot confirm it."
+        elif change.gain[0] < 0:
+            text += " The improvement over all rows is significant; the worst group gets worse, but not significantly."
+        elif change.gain[0] == 0:
+            text += " The improvement over all rows is significant; the worst group is as before."
         elif not change.better:
             text += " The improvement over all rows is significant, that of the worst group is not."
         elif change.cost[0] < 0 and not change.better_on_average:

@@ -245,21 +245,29 @@ def _d2(outputs: Outputs) -> Statistic:
 
 
 def _actual_over_expected(outputs: Outputs) -> FunctionOfMeans:
-    chances = None
     if outputs.classifies:
         chances = outputs.probabilities[:, 1]
-        columns = np.column_stack([outputs.positive, chances])
-    else:
-        columns = np.column_stack([outputs.y, outputs.predicted]).astype(np.float64)
-
-    def function(means: Floats) -> tuple[Floats, Floats]:
-        actual, expected = means.T
-        return actual / expected, np.column_stack([1.0 / expected, -actual / expected**2])
-
-    if chances is not None:
         kinds = np.column_stack([outputs.positive, ~outputs.positive])
-        return FunctionOfMeans(columns, function, kinds, chances=chances)
-    return FunctionOfMeans(columns, function, np.ones((len(columns), 1), dtype=bool), np.abs(columns[:, 0]))
+        return FunctionOfMeans(np.column_stack([outputs.positive, chances]), _ratio_of_sums, kinds, chances=chances)
+    columns = np.column_stack([outputs.y, outputs.predicted]).astype(np.float64)
+    negative = (columns < 0).any(axis=1)
+    if negative.any():  # sums of numbers of both signs may cancel, so that their ratio means nothing
+        columns = np.column_stack([columns, negative])
+    return FunctionOfMeans(columns, _ratio_of_sums, np.ones((len(columns), 1), dtype=bool), np.abs(columns[:, 0]))
+
+
+def _ratio_of_sums(means: Floats) -> tuple[Floats, Floats]:
+    """Return the first of several means over the second, and its derivatives.
+
+    It is NaN where a mean is negative or the second one zero; or where there is a third mean, the share of rows with a
+    negative number, which is not zero.
+    """
+    actual, expected = means[:, 0], means[:, 1]
+    defined = (actual >= 0) & (expected > 0) & ~means[:, 2:].any(axis=1)
+    ratio = np.divide(actual, expected, out=np.full(len(means), np.nan), where=defined)
+    slopes = np.zeros_like(means)
+    slopes[:, 0], slopes[:, 1] = 1.0 / expected, -ratio / expected
+    return ratio, slopes
 
 
 #: Columns of reports beside the metrics.

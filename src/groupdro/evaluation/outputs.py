@@ -27,6 +27,8 @@ __all__ = ["SAME_AS_OURS", "Outputs", "RowLoss", "row_losses"]
 _METHODS = "predict", "predict_proba", "predict_log_proba", "decision_function"
 #: Losses of this package that models of other kinds have too, by their names in our estimators.
 SAME_AS_OURS = {"logistic": "log", "squared": "squared", "squared_error": "squared"}
+# Of predictions f of y, a constant leaves var(y), and f at least var(y) - 2 sd(f) sd(y): this explains at most 0.2%.
+_ALMOST_CONSTANT = 1e-3
 _IN_WORDS = {"log": "log loss", "squared": "half mean squared error", "zero_one": "error rate"}
 
 
@@ -256,16 +258,31 @@ class Outputs:
         codes, known = class_codes(self.y, self.classes)
         return (codes[:, None] == np.arange(len(self.classes))) & known[:, None]
 
-    def is_constant(self, *, of_scores: bool) -> bool:
-        """Return whether the same class is predicted for all rows or, if `of_scores`, the same scores."""
+    def sameness(self, *, of_scores: bool) -> str:
+        """Return in what way all rows are predicted the same, as a phrase; empty text if they are not.
+
+        Predicted numbers, and if `of_scores` probabilities and scores of classes, are almost the same if their standard
+        deviation is below a thousandth of their size and of the standard deviation of what they predict: they then
+        explain less than 0.2% of its variance beyond a constant.
+        """
+        scores, labels = self.predicted, None
         if not self.classifies:
-            return False
-        scores = self.predicted
-        if of_scores and self.has_probabilities:
-            scores = self.probabilities
+            labels = self.y.astype(np.float64)
+        elif of_scores and self.has_probabilities:
+            scores, labels = self.probabilities, self.indicators.astype(np.float64)
         elif of_scores and self.has("decision_function"):
             scores = self.response("decision_function")
-        return bool((scores == scores[0]).all())
+        elif bool((scores == scores[0]).all()):
+            return "the same class"
+        else:
+            return ""
+        scores = scores.astype(np.float64)
+        if bool((scores == scores[0]).all()):
+            return "the same"
+        size = np.sqrt(np.mean(scores**2, axis=0))
+        if labels is not None:
+            size = np.minimum(size, labels.std(axis=0))
+        return "almost the same" if bool((scores.std(axis=0) < _ALMOST_CONSTANT * size).all()) else ""
 
     @property
     def is_guessing(self) -> bool:

@@ -193,10 +193,7 @@ class GroupReport:
         there = [k for k, n in enumerate(self.columns["n"]) if n]
         left = sum(not self.judged[k] for k in there)
         if left == len(there):
-            beyond = all("few beyond" in self.columns["note"][k] for k in there)
-            why = "in all groups too few rows are expected beyond the quantile"
-            why = why if beyond else "all have too few rows, or too few errors"
-            return " ".join([f"No group can be judged: {why}.", *self._advice])
+            return " ".join([f"No group can be judged: {self._why_none}.", *self._advice])
         metric, worst = self.metrics[0], self.worst_row
         first = "Worst group" if len(there) - left != 1 or not left else "The only group that can be judged"
         text = f"{first}: {group_name(worst['group'])}, with {metric_name(metric)} {worst[metric]:.3g}"
@@ -212,6 +209,19 @@ class GroupReport:
             groups = "1 group has" if left == 1 else f"{left} groups have"
             text += f" {groups} too few rows or errors to say; see the column note."
         return " ".join([text, *self._advice])
+
+    @property
+    def _why_none(self) -> str:
+        """Why no group can be judged, if it is so."""
+        notes = [note for note, n in zip(self.columns["note"], self.columns["n"], strict=True) if n]
+        if all("few beyond" in note for note in notes):
+            return "in all groups too few rows are expected beyond the quantile"
+        name = metric_name(self.metrics[0])
+        if all("equal values" in note for note in notes):
+            return f"within each of them, the {name} of all rows is equal, which does not show how it varies"
+        if all("undefined" in note for note in notes):
+            return f"the {name} is undefined in all of them"
+        return "all have too few rows, or too few errors"
 
     @property
     def _advice(self) -> list[str]:
@@ -400,10 +410,11 @@ def group_report(
         "balanced_accuracy", "recall", "precision", "f1", "roc_auc", "average_precision", "brier", "log_loss", "d2", and
         the rates "selection_rate", "false_positive_rate" and "false_negative_rate", where the second class is the
         positive one. Regression: "rmse", "mae", "median_error", "d2" (of the deviance, for losses of counts and
-        amounts; of the pinball loss for quantiles), "actual_over_expected" and "share_below" (of targets below the
-        prediction, for quantiles). Also "risk", the average loss; the name of any scorer of scikit-learn; a scorer made
-        by ``make_scorer``; and functions ``f(y_true, y_pred, sample_weight=...)`` whose larger values are better. A
-        dict gives them names. The default is the risk, followed by the accuracy or the RMSE.
+        amounts; of the pinball loss for quantiles), "actual_over_expected" (undefined for groups with a negative target
+        or prediction) and "share_below" (of targets below the prediction, for quantiles). Also "risk", the average
+        loss; the name of any scorer of scikit-learn; a scorer made by ``make_scorer``; and functions
+        ``f(y_true, y_pred, sample_weight=...)`` whose larger values are better. A dict gives them names. The default is
+        the risk, followed by the accuracy or the RMSE.
     sample_weight : array-like of shape (n_rows,), optional
         Weights of the rows, such as survey weights. By default all rows have equal weight, whatever their weights in
         the fit.
@@ -581,6 +592,8 @@ def _remarks(outputs: Outputs, given: GivenRows, *, any_judged: bool, in_sample:
     remarks = []
     if outputs.unknown_labels:
         remarks.append(f"The model does not know the labels {short_repr(outputs.unknown_labels)}.")
+    if same := outputs.sameness(of_scores=True):
+        remarks.append(f"The model predicts {same} for every row.")
     n = len(given.y)
     errors = int(
         np.sum(~outputs.right if outputs.classifies else np.abs(outputs.residual) > _EXACT * np.abs(given.y).max())
