@@ -75,6 +75,8 @@ class PredictedTable:
 
     Attributes
     ----------
+    path : Path
+        The file.
     table : DataFrame
         All columns.
     y : ndarray
@@ -87,6 +89,7 @@ class PredictedTable:
         Columns of labels, predictions, weights, clusters and exposures.
     """
 
+    path: Path
     table: Any
     y: Array
     predictions: Predictions
@@ -96,7 +99,7 @@ class PredictedTable:
     def labels_of(self, names: tuple[str, ...], argument: str) -> Any:
         """Return one column of labels, or a table of several columns whose combinations are the groups."""
         tables.check_columns(self.table, names, argument)
-        return _as_labels(self.table[list(names)])
+        return _as_labels(tables.as_written(self.path, self.table, names))
 
 
 def read_predictions(path: Path, options: dict[str, Any]) -> PredictedTable:
@@ -129,14 +132,16 @@ def read_predictions(path: Path, options: dict[str, Any]) -> PredictedTable:
         raise ValueError(f"--weight: column {options['weight']!r} has negative values.")
     if weights is not None and not weights.any():
         raise ValueError(f"--weight: column {options['weight']!r} is zero in all rows.")
+    cluster = None if options["cluster"] is None else tables.as_written(path, table, [options["cluster"]])
     return PredictedTable(
+        path,
         table,
         y,
         _predictions(table, y, path, options, numeric=numeric),
         {
             "loss": _loss(options),
             "sample_weight": weights,
-            "cluster": None if options["cluster"] is None else _as_labels(table[[options["cluster"]]]),
+            "cluster": None if cluster is None else _as_labels(cluster),
         },
         {name for names in named.values() for name in names},
     )

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import infer_dtype
 
+from groupdro.utils.optional import import_extra
 from groupdro.utils.types import Floats
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "are_integers",
     "as_numbers",
     "as_text",
+    "as_written",
     "check_columns",
     "csv_header",
     "is_csv",
@@ -94,13 +96,62 @@ def _read_parquet(path: Path) -> Any:
 
 def csv_header(path: Path) -> tuple[str, list[str]]:
     """Return the delimiter of a CSV file, that which gives its first line the most columns, and their names."""
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
-    with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _opener(path)(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
         line = file.readline(1 << 20)
     if "\ufffd" in line:
         raise ValueError(f"the first line {_NOT_UTF8}")
     names = {delimiter: next(csv.reader([line], delimiter=delimiter), []) for delimiter in _DELIMITERS}
     return max(names.items(), key=lambda item: len(item[1]))
+
+
+def _opener(path: Path) -> Any:
+    return gzip.open if path.name.lower().endswith(".gz") else open
+
+
+def as_written(path: Path, table: Any, names: Iterable[str]) -> Any:
+    """Return columns of labels, in which different texts of a CSV file stay different.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    table : DataFrame
+        What `read_table` read from it.
+    names : iterable of str
+        Columns of labels.
+
+    Returns
+    -------
+    DataFrame
+        The columns. Those of a CSV file are text as in the file, without padding. Numbers and truth values keep their
+        type if each has one spelling, the usual one: 007 is not how 7 is written.
+    """
+    columns = table[list(names)].copy()
+    typed = [name for name in columns if infer_dtype(columns[name]) not in ("string", "empty")]
+    if not is_csv(path) or not typed:
+        return columns
+    pa, arrow_csv = import_extra("pyarrow", extra="cli"), import_extra("pyarrow.csv", extra="cli")
+    with _opener(path)(path, "rb") as file:
+        texts = arrow_csv.read_csv(
+            file,
+            parse_options=arrow_csv.ParseOptions(delimiter=csv_header(path)[0]),
+            convert_options=arrow_csv.ConvertOptions(
+                include_columns=typed, column_types=dict.fromkeys(typed, pa.string()), strings_can_be_null=False
+            ),
+        )
+    for name in typed:
+        text = pd.Series(texts[name].to_pandas(), dtype=object).str.strip()
+        pairs = pd.DataFrame({"text": text, "value": columns[name]})[columns[name].notna()].drop_duplicates("text")
+        if pairs["value"].duplicated().any() or not all(map(_is_usual, pairs["text"], pairs["value"])):
+            columns[name] = text.where(columns[name].notna(), np.nan)
+    return columns
+
+
+def _is_usual(text: str, value: Any) -> bool:
+    """Return whether a text is the usual one for a number or a truth value."""
+    if isinstance(value, bool | np.bool_):
+        return text.lower() == str(value).lower()
+    return text in (str(value), f"{value:.0f}") if isinstance(value, int | float | np.number) else False
 
 
 # ---------------------------------------------------------------------- columns
