@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import infer_dtype
+from pandas.api.types import infer_dtype, is_hashable
 
 from groupdro.utils.optional import import_extra
 from groupdro.utils.types import Floats
@@ -22,7 +22,9 @@ __all__ = [
     "as_written",
     "check_columns",
     "csv_header",
+    "has_decimal_commas",
     "is_csv",
+    "is_nested",
     "read_table",
     "refuse_missing",
 ]
@@ -34,6 +36,7 @@ _PARQUET = ".parquet", ".pq"
 _DELIMITERS = ",;\t|"
 _NOT_UTF8 = "is not in UTF-8, but perhaps in Latin-1: save the table in UTF-8"
 _MOST_LISTED = 12  # columns in an error
+_DECIMAL_COMMA = r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?"  # 0,5 as R's write.csv2 and many spreadsheets write it
 _EXACT = 2**53  # integers below are exact as floats
 
 
@@ -184,12 +187,35 @@ def are_integers(values: Any) -> bool:
 def as_numbers(column: Any) -> Floats:
     """Return a column as numbers, NaN where they are missing."""
     if infer_dtype(column) not in (*NUMBERS, "empty"):
-        raise ValueError(f"column {column.name!r} must be numbers, but has {str(column.dropna().iloc[0])!r}.")
+        present = column.dropna()
+        wrong = present[pd.to_numeric(present.astype(str), errors="coerce").isna().to_numpy()]
+        example = str((wrong if len(wrong) else present).iloc[0])
+        remedy = ""
+        if has_decimal_commas(column):
+            remedy = (
+                f": a decimal comma. Write the table with decimal points, as in {example.replace(',', '.')!r}; in R by "
+                "write.csv in place of write.csv2"
+            )
+        raise ValueError(f"column {column.name!r} must be numbers, but has {example!r}{remedy}.")
     values: Floats = column.to_numpy(dtype=np.float64, na_value=np.nan)
     if np.isinf(values).any():
         first = np.isinf(values).argmax() + 1
         raise ValueError(f"column {column.name!r} has an infinite value, first in data row {first}.")
     return values
+
+
+def has_decimal_commas(column: Any) -> bool:
+    """Return whether a column of text has numbers only, some of them with a decimal comma."""
+    if infer_dtype(column) != "string":
+        return False
+    text = column.dropna().astype(str).str.strip()
+    commas = text.str.fullmatch(_DECIMAL_COMMA)
+    return bool(commas.any() and text[~commas].str.fullmatch(r"[-+]?\d+").all())
+
+
+def is_nested(column: Any) -> bool:
+    """Return whether a column has lists, or other values that cannot be compared as a whole."""
+    return bool(column.dtype == object and not column.dropna().map(is_hashable).all())
 
 
 def as_text(column: Any) -> Any:
