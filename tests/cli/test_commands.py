@@ -163,6 +163,34 @@ def test_find_searches_all_columns_that_have_no_other_role(folder):
     assert told["searched"] == [name for name in predictions() if name not in ("y", "p")]
 
 
+def test_find_leaves_out_columns_of_lists_and_says_so(tmp_path):
+    table = predictions()[["y", "p", "site", "age"]]
+    table.to_parquet(tmp_path / "plain.parquet")
+    table["visits"], table["form"] = [[1, 2]] * len(table), [{"a": 1}] * len(table)
+    table.to_parquet(tmp_path / "t.parquet")
+    found = call("find", tmp_path / "t.parquet", "--target", "y", "--probability", "p", "--json")
+    told = json.loads(found.stdout)
+    assert told["searched"] == ["site", "age"]
+    assert told["warnings"] == ["columns of lists or other nested values are not searched: ['visits', 'form']."]
+    plain = json.loads(call("find", tmp_path / "plain.parquet", "--target", "y", "--probability", "p", "--json").stdout)
+    assert told["groups"] == plain["groups"]
+
+
+def test_a_group_column_that_is_named_twice_counts_once(folder):
+    given = [folder / "p.parquet", "--target", "y", "--probability", "p", "--group", "site"]
+    assert call("report", *given, "--group", "site").stdout == call("report", *given).stdout
+
+
+def test_infinite_values_and_ends_are_shown_on_pages(tmp_path):
+    table = predictions()
+    table["p"] = np.where(table["site"] == "west", 0.0, table["p"])  # nothing is expected there
+    table.to_csv(tmp_path / "t.csv", index=False)
+    given = ["--target", "y", "--probability", "p", "--group", "site"]
+    given += ["--metric", "accuracy", "--metric", "actual_over_expected", "--html", tmp_path / "page.html"]
+    call("report", tmp_path / "t.csv", *given, "--json")
+    assert (tmp_path / "page.html").stat().st_size > 0
+
+
 def test_a_group_without_a_label_is_a_group_as_in_python(tmp_path):
     table = predictions()
     table.loc[table["site"] == "west", "site"] = None

@@ -37,6 +37,8 @@ def folder(tmp_path_factory):
     write("one_class.parquet", y=["no"] * N)
     write("coded.parquet", **{"class": np.array(["bad", "good"])[frame["class"].to_numpy()]})
     write("lists.parquet", y=[[1.0, 2.0]] * N)
+    frame.to_csv(folder / "commas.csv", index=False, sep=";", decimal=",")
+    write("nested.parquet", age=[[1.0, 2.0]] * N)
     pq.write_table(table.slice(0, 0), folder / "no_rows.parquet")
     pq.write_table(table.select(["y", "p"]), folder / "bare.parquet")
     (folder / "empty.csv").write_text("")
@@ -150,6 +152,42 @@ MISTAKES = [
     ),
     ("report t.parquet {given} --confidence 1", "confidence must be"),
     ("find t.parquet --target y --probability p --metric roc_auc", "metric 'roc_auc' is not an average over rows"),
+    # metrics that need more than there is
+    (
+        "report t.parquet --target y --score logit --group site --metric log_loss",
+        "--metric log_loss requires --probability: with --score alone, there are only metrics of ranks (roc_auc, "
+        "average_precision) and of classes (accuracy, balanced_accuracy, recall,",
+    ),
+    (
+        "report t.parquet --target y --score logit --group site --metric recall --metric calibration_slope",
+        "--metric calibration_slope requires --probability: with --score alone,",
+    ),
+    ("report t.parquet --target y --score logit --group site --metric neg_log_loss", "neg_log_loss requires --prob"),
+    ("report t.parquet --target y --score logit --group site --loss log", "--loss log requires --probability: with"),
+    ("find t.parquet --target y --score logit --metric brier", "--metric brier requires --probability: with --score"),
+    (
+        "find t.parquet --target y --score logit --metric miscalibration",
+        "--metric miscalibration requires --probability: with --score alone, there are only",
+    ),
+    (
+        "report t.parquet --target y --prediction class --group site --metric roc_auc",
+        "--metric roc_auc requires --score or --probability: with --prediction alone, there are only metrics of",
+    ),
+    # decimal commas
+    ("report commas.csv {given}", ": a decimal comma. Write the table with decimal points, as in '0.53"),
+    (
+        "report commas.csv --target amount --prediction upper --group site",
+        "column 'amount' must be numbers, but has '",
+    ),
+    (
+        "find commas.csv --target y --prediction y --weight weight",
+        "a decimal comma. Write the table with decimal points",
+    ),
+    # columns to search
+    (
+        "find nested.parquet --target y --probability p --columns age",
+        "--columns: column 'age' holds lists or other nested values, not one value per row.",
+    ),
     # outputs
     ("report t.parquet {given} --html page.html", "--html 'page.html' exists: pass --force to replace it."),
     (

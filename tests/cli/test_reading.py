@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from groupdro import Predictions, group_report
 from tests.cli.tables import call, predictions
 
 pa = pytest.importorskip("pyarrow")
@@ -139,3 +140,56 @@ def test_classes_are_named_in_the_type_of_the_target(tmp_path, frame, column, cl
     told = report(tmp_path / "t.csv", "--target", column, *given, "--metric", "accuracy")
     other = report(tmp_path / "t.csv", *GIVEN, "--metric", "accuracy")
     assert told["overall"]["accuracy"] == pytest.approx(1.0 - other["overall"]["accuracy"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["007", "07", "7"], ["007", "07", "7"]),
+        (["1", "1.0", "1e0"], ["1", "1.0", "1e0"]),
+        (["01234", "98765"], ["01234", "98765"]),
+        (["TRUE", "true", "false"], ["TRUE", "true", "false"]),
+        (
+            ["12345678901234567890123", "12345678901234567890124"],
+            ["12345678901234567890123", "12345678901234567890124"],
+        ),
+        (["2020-01-01", "2021-05-01"], ["2020-01-01", "2021-05-01"]),
+        (["08:30", "12:00"], ["08:30", "12:00"]),
+        (["2", "10"], [2, 10]),
+        ([" 2", "10"], [2, 10]),
+        (["2", "10.5"], [2.0, 10.5]),
+        (["TRUE", "FALSE"], [False, True]),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("ending", [".csv", ".CSV.GZ"])
+def test_groups_of_a_csv_file_are_those_that_are_written_differently(tmp_path, frame, texts, names, ending):
+    frame["code"] = np.resize([*texts, ""], N)  # and a missing one
+    frame.to_csv(tmp_path / f"t{ending}", index=False, sep=";", compression="gzip" if "GZ" in ending else None)
+    told = report(tmp_path / f"t{ending}", *GIVEN[:4], "--group", "code")
+    found = sorted((row["group"] for row in told["groups"]), key=str)
+    assert found == sorted([*names, "(missing)"], key=str)
+    expected = group_report(
+        Predictions(probability=frame["p"]), y=frame["y"], groups=frame["code"].replace("", np.nan), min_rows=30
+    )
+    numbers = sorted(row["risk"] for row in told["groups"])
+    np.testing.assert_allclose(numbers, np.sort(expected.columns["risk"]), rtol=1e-12)
+
+
+def test_clusters_of_a_csv_file_are_those_that_are_written_differently(tmp_path, frame):
+    frame["patient"] = [f"{k % 50:0{1 + k % 3}d}" for k in range(N)]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    given = [*GIVEN, "--cluster", "patient"]
+    assert same(report(tmp_path / "t.csv", *given), report(tmp_path / "t.parquet", *given))
+
+
+def test_find_compares_numbers_of_a_csv_file_however_they_are_written(tmp_path):
+    frame = predictions()
+    frame["y"] = np.where(frame["age"] > 70, 1 - frame["y"], frame["y"])
+    given = [*GIVEN[:4], "--columns", "age", "--json"]
+    frame.to_csv(tmp_path / "plain.csv", index=False)
+    frame.assign(age=[f"{age:04d}" for age in frame["age"]]).to_csv(tmp_path / "padded.csv", index=False)
+    plain, padded = (json.loads(call("find", tmp_path / f"{name}.csv", *given).stdout) for name in ("plain", "padded"))
+    assert "age > " in plain["message"]
+    assert same(plain, padded)

@@ -1,13 +1,14 @@
 """`groupdro find`."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import click
 
+from groupdro.cli import tables
 from groupdro.cli.command import PATH, Outcome, check_output, command, option, progress
-from groupdro.cli.predictions import page_options, read_predictions, table_options
-from groupdro.cli.tables import check_columns
+from groupdro.cli.predictions import missing_outputs_named, page_options, read_predictions, table_options
 from groupdro.discovery.find import find_groups
 from groupdro.utils.arguments import printable
 from groupdro.utils.text import records
@@ -53,11 +54,11 @@ def find(
     with progress(f"Reading {table.name}"):
         given = read_predictions(table, options)
         names = _columns(columns, list(given.table))
-        check_columns(given.table, names, "--columns")
-        names = names or [name for name in given.table if name not in given.used]
+        tables.check_columns(given.table, names, "--columns")
+        names = _searchable(given.table, names, [name for name in given.table if name not in given.used])
         if not names:
             raise ValueError("no column is left to search: name some by --columns.")
-    with progress(f"Searching {len(names)} columns"):
+    with progress(f"Searching {len(names)} columns"), missing_outputs_named(options):
         found = find_groups(
             given.predictions,
             y=given.y,
@@ -84,6 +85,16 @@ def find(
     if html is not None:
         text += f"\nWrote {printable(found.to_html(html, title=title, about=about))}"
     return document, text
+
+
+def _searchable(table: Any, named: list[str], others: list[str]) -> list[str]:
+    """Return the named columns, or else the others without those of lists and the like."""
+    nested = [name for name in named or others if tables.is_nested(table[name])]
+    if named and nested:
+        raise ValueError(f"--columns: column {nested[0]!r} holds lists or other nested values, not one value per row.")
+    if nested:
+        warnings.warn(f"columns of lists or other nested values are not searched: {nested}.", stacklevel=2)
+    return named or [name for name in others if name not in nested]
 
 
 def _columns(given: tuple[str, ...], known: list[str]) -> list[str]:

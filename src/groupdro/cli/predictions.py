@@ -1,5 +1,7 @@
 """Tables of labels and predictions: the options that name their columns, and how these are read."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,13 @@ from pandas.api.types import infer_dtype
 
 from groupdro.cli import tables
 from groupdro.cli.command import PATH, UNIT, option
+from groupdro.evaluation.metrics import METRICS
 from groupdro.evaluation.predictions import Predictions
 from groupdro.losses import Gamma, Poisson, Quantile
 from groupdro.utils.arguments import short_repr
 from groupdro.utils.types import Array, Floats
 
-__all__ = ["PredictedTable", "page_options", "read_predictions", "table_options"]
+__all__ = ["PredictedTable", "missing_outputs_named", "page_options", "read_predictions", "table_options"]
 
 _LABELS = "string", "boolean", "integer", "floating"  # kinds of columns that are labels as they are
 _LOSSES = {"poisson": Poisson(), "gamma": Gamma()}
@@ -75,6 +78,8 @@ class PredictedTable:
 
     Attributes
     ----------
+    path : Path
+        The file.
     table : DataFrame
         All columns.
     y : ndarray
@@ -87,6 +92,7 @@ class PredictedTable:
         Columns of labels, predictions, weights, clusters and exposures.
     """
 
+    path: Path
     table: Any
     y: Array
     predictions: Predictions
@@ -95,8 +101,9 @@ class PredictedTable:
 
     def labels_of(self, names: tuple[str, ...], argument: str) -> Any:
         """Return one column of labels, or a table of several columns whose combinations are the groups."""
+        names = tuple(dict.fromkeys(names))
         tables.check_columns(self.table, names, argument)
-        return _as_labels(self.table[list(names)])
+        return _as_labels(tables.as_written(self.path, self.table, names))
 
 
 def read_predictions(path: Path, options: dict[str, Any]) -> PredictedTable:
@@ -129,17 +136,47 @@ def read_predictions(path: Path, options: dict[str, Any]) -> PredictedTable:
         raise ValueError(f"--weight: column {options['weight']!r} has negative values.")
     if weights is not None and not weights.any():
         raise ValueError(f"--weight: column {options['weight']!r} is zero in all rows.")
+    cluster = None if options["cluster"] is None else tables.as_written(path, table, [options["cluster"]])
     return PredictedTable(
+        path,
         table,
         y,
         _predictions(table, y, path, options, numeric=numeric),
         {
             "loss": _loss(options),
             "sample_weight": weights,
-            "cluster": None if options["cluster"] is None else _as_labels(table[[options["cluster"]]]),
+            "cluster": None if cluster is None else _as_labels(cluster),
         },
         {name for names in named.values() for name in names},
     )
+
+
+@contextmanager
+def missing_outputs_named(options: dict[str, Any]) -> Iterator[None]:
+    """Say which option is missing, and what can be judged without it, where a metric needs scores or probabilities."""
+    try:
+        yield
+    except TypeError as error:
+        message = str(error)
+        if options["probabilities"] or "predict_proba" not in message:
+            raise
+        if message.startswith("metric "):
+            asked = f"--metric {message.split(chr(39))[1]}"
+        else:
+            asked = "--loss log" if message.startswith("loss") else "--metric miscalibration"
+        needed = "--score or --probability" if "decision_function" in message else "--probability"
+        of_classes = [
+            name
+            for name, metric in METRICS.items()
+            if metric.task == "classification" and not metric.of_scores and metric.target is None
+        ]
+        given, ranks = (
+            ("--score", "of ranks (roc_auc, average_precision) and ") if options["scores"] else ("--prediction", "")
+        )
+        raise ValueError(
+            f"{asked} requires {needed}: with {given} alone, there are only metrics {ranks}of classes "
+            f"({', '.join(of_classes)})."
+        ) from error
 
 
 def _is_numeric(options: dict[str, Any]) -> bool:
@@ -261,6 +298,7 @@ def _labels(column: Any, argument: str, *, numeric: bool) -> Array:
     kind = infer_dtype(column)
     if kind == "boolean" and not numeric:
         return column.to_numpy(dtype=bool)
+    numeric = numeric or tables.has_decimal_commas(column)  # which is an error of its own
     if kind == "string" and not numeric:
         return tables.as_text(column).to_numpy(str)
     if kind not in tables.NUMBERS and not numeric:

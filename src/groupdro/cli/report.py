@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from groupdro.cli.command import PATH, Outcome, check_output, command, flag, option, progress
-from groupdro.cli.predictions import page_options, read_predictions, table_options
+from groupdro.cli.predictions import missing_outputs_named, page_options, read_predictions, table_options
 from groupdro.evaluation.report import group_report
 from groupdro.utils.arguments import printable
 from groupdro.utils.text import records
@@ -48,7 +48,7 @@ def report(
     with progress(f"Reading {table.name}"):
         given = read_predictions(table, options)
         labels = given.labels_of(groups, "--group")
-    with progress(f"Reporting on {len(given.y)} rows"):
+    with progress(f"Reporting on {len(given.y)} rows"), missing_outputs_named(options):
         found = group_report(
             given.predictions,
             y=given.y,

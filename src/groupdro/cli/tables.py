@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import infer_dtype
+from pandas.api.types import infer_dtype, is_hashable
 
+from groupdro.utils.optional import import_extra
 from groupdro.utils.types import Floats
 
 __all__ = [
@@ -18,9 +19,12 @@ __all__ = [
     "are_integers",
     "as_numbers",
     "as_text",
+    "as_written",
     "check_columns",
     "csv_header",
+    "has_decimal_commas",
     "is_csv",
+    "is_nested",
     "read_table",
     "refuse_missing",
 ]
@@ -32,6 +36,7 @@ _PARQUET = ".parquet", ".pq"
 _DELIMITERS = ",;\t|"
 _NOT_UTF8 = "is not in UTF-8, but perhaps in Latin-1: save the table in UTF-8"
 _MOST_LISTED = 12  # columns in an error
+_DECIMAL_COMMA = r"[-+]?\d*,\d+(?:[eE][-+]?\d+)?"  # 0,5 as R's write.csv2 and many spreadsheets write it
 _EXACT = 2**53  # integers below are exact as floats
 
 
@@ -94,13 +99,62 @@ def _read_parquet(path: Path) -> Any:
 
 def csv_header(path: Path) -> tuple[str, list[str]]:
     """Return the delimiter of a CSV file, that which gives its first line the most columns, and their names."""
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
-    with opened(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
+    with _opener(path)(path, "rt", encoding="utf-8-sig", errors="replace", newline="") as file:
         line = file.readline(1 << 20)
     if "\ufffd" in line:
         raise ValueError(f"the first line {_NOT_UTF8}")
     names = {delimiter: next(csv.reader([line], delimiter=delimiter), []) for delimiter in _DELIMITERS}
     return max(names.items(), key=lambda item: len(item[1]))
+
+
+def _opener(path: Path) -> Any:
+    return gzip.open if path.name.lower().endswith(".gz") else open
+
+
+def as_written(path: Path, table: Any, names: Iterable[str]) -> Any:
+    """Return columns of labels, in which different texts of a CSV file stay different.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    table : DataFrame
+        What `read_table` read from it.
+    names : iterable of str
+        Columns of labels.
+
+    Returns
+    -------
+    DataFrame
+        The columns. Those of a CSV file are text as in the file, without padding. Numbers and truth values keep their
+        type if each has one spelling, the usual one: 007 is not how 7 is written.
+    """
+    columns = table[list(names)].copy()
+    typed = [name for name in columns if infer_dtype(columns[name]) not in ("string", "empty")]
+    if not is_csv(path) or not typed:
+        return columns
+    pa, arrow_csv = import_extra("pyarrow", extra="cli"), import_extra("pyarrow.csv", extra="cli")
+    with _opener(path)(path, "rb") as file:
+        texts = arrow_csv.read_csv(
+            file,
+            parse_options=arrow_csv.ParseOptions(delimiter=csv_header(path)[0]),
+            convert_options=arrow_csv.ConvertOptions(
+                include_columns=typed, column_types=dict.fromkeys(typed, pa.string()), strings_can_be_null=False
+            ),
+        )
+    for name in typed:
+        text = pd.Series(texts[name].to_pandas(), dtype=object).str.strip()
+        pairs = pd.DataFrame({"text": text, "value": columns[name]})[columns[name].notna()].drop_duplicates("text")
+        if pairs["value"].duplicated().any() or not all(map(_is_usual, pairs["text"], pairs["value"])):
+            columns[name] = text.where(columns[name].notna(), np.nan)
+    return columns
+
+
+def _is_usual(text: str, value: Any) -> bool:
+    """Return whether a text is the usual one for a number or a truth value."""
+    if isinstance(value, bool | np.bool_):
+        return text.lower() == str(value).lower()
+    return text in (str(value), f"{value:.0f}") if isinstance(value, int | float | np.number) else False
 
 
 # ---------------------------------------------------------------------- columns
@@ -133,12 +187,35 @@ def are_integers(values: Any) -> bool:
 def as_numbers(column: Any) -> Floats:
     """Return a column as numbers, NaN where they are missing."""
     if infer_dtype(column) not in (*NUMBERS, "empty"):
-        raise ValueError(f"column {column.name!r} must be numbers, but has {str(column.dropna().iloc[0])!r}.")
+        present = column.dropna()
+        wrong = present[pd.to_numeric(present.astype(str), errors="coerce").isna().to_numpy()]
+        example = str((wrong if len(wrong) else present).iloc[0])
+        remedy = ""
+        if has_decimal_commas(column):
+            remedy = (
+                f": a decimal comma. Write the table with decimal points, as in {example.replace(',', '.')!r}; in R by "
+                "write.csv in place of write.csv2"
+            )
+        raise ValueError(f"column {column.name!r} must be numbers, but has {example!r}{remedy}.")
     values: Floats = column.to_numpy(dtype=np.float64, na_value=np.nan)
     if np.isinf(values).any():
         first = np.isinf(values).argmax() + 1
         raise ValueError(f"column {column.name!r} has an infinite value, first in data row {first}.")
     return values
+
+
+def has_decimal_commas(column: Any) -> bool:
+    """Return whether a column of text has numbers only, some of them with a decimal comma."""
+    if infer_dtype(column) != "string":
+        return False
+    text = column.dropna().astype(str).str.strip()
+    commas = text.str.fullmatch(_DECIMAL_COMMA)
+    return bool(commas.any() and text[~commas].str.fullmatch(r"[-+]?\d+").all())
+
+
+def is_nested(column: Any) -> bool:
+    """Return whether a column has lists, or other values that cannot be compared as a whole."""
+    return bool(column.dtype == object and not column.dropna().map(is_hashable).all())
 
 
 def as_text(column: Any) -> Any:

@@ -240,6 +240,8 @@ def number(value: Any) -> str:
         return str(value)
     if np.isnan(value):
         return ""
+    if np.isinf(value):
+        return "∞" if value > 0 else "-∞"
     if 0 < abs(value) < _LEAST_SHOWN:
         return "below 0.0001" if value > 0 else "above -0.0001"
     if abs(value) < 1:
