@@ -11,7 +11,8 @@ so that the same data give the same run:
                 number of groups does not matter
 
 for p parameters. How many epochs L-BFGS takes depends on the data, so the decrease of its certified gap is measured. If
-Newton would need less work from the current point, or ALEG if no Hessian can be formed, that solver takes over. SQP
+Newton would need less work from the current point, or ALEG if no Hessian can be formed, that solver takes over. With
+several outputs ALEG takes over only if SQP stalls: it was never measured to be faster there. SQP
 stores every group's gradient, which must fit in memory; otherwise, with an L2 penalty and one output, it stores
 sketches of them. Dual ascent requires sparse rows and such a penalty. ALEG supports every domain and every set of
 weights.
