@@ -211,9 +211,8 @@ class Certificate:
         self.lower = oracle.problem.least_value
         self.left_out: Evaluation | None = None
         self._gain = 0.0  # of the intercept, per square of its slopes, at the last bound
-        self._expected = (
-            np.inf
-        )  # gap expected at the last lower bound; the next is worth its pass if it is much smaller
+        # The gap expected at the last lower bound; the next one is worth its pass if its own is much smaller.
+        self._expected = np.inf
         self._aggregate = CutAggregate(oracle)
 
     @property

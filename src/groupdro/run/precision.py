@@ -7,11 +7,11 @@ from groupdro.run.solver import State
 
 __all__ = ["raise_precision"]
 
-_ACTUAL = 0.1  # of the proven rounding error, which steps may meet; random errors of sums of 256 are a sixteenth
+_ACTUAL = 0.1  # share of the proven rounding error to expect; errors of random signs in sums of 256 are a sixteenth
 
 
 def raise_precision(oracle: Oracle, certificate: Certificate, state: State, wanted: float) -> bool:
-    """Switch to float64 once the allowance for rounding is all that keeps the run from ending, or rounding from moving.
+    """Switch to float64 once its allowance is all that keeps the run from ending, or rounding may misdirect steps.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ so that the same data give the same run:
 
 for p parameters. How many epochs L-BFGS takes depends on the data, so the decrease of its certified gap is measured. If
 Newton would need less work from the current point, or ALEG if no Hessian can be formed, that solver takes over. With
-several outputs ALEG takes over only if SQP stalls: it was never measured to be faster there. SQP
+several outputs ALEG takes over only if SQP stalls, because a hand-over there costs more passes than it saves. SQP
 stores every group's gradient, which must fit in memory; otherwise, with an L2 penalty and one output, it stores
 sketches of them. Dual ascent requires sparse rows and such a penalty. ALEG supports every domain and every set of
 weights.
@@ -237,7 +237,7 @@ class LbfgsIsDearer:
 
 
 def _sqp_stalls(state: State, _: Sequence[TraceRow]) -> str:
-    """Return that SQP stalled, if it did: with several outputs ALEG is slower even where the gap hardly falls."""
+    """Return that SQP stalled, if it did. With several outputs a slow decrease of the gap is no reason to switch."""
     return "sqp stalled; aleg takes over" if state.stalled else ""
 
 
